@@ -349,7 +349,7 @@ SALVO_API const struct salvo_stops *salvo_template_stops(const struct salvo_temp
 
 struct salvo_device {
     size_t size;
-    const char *backend; /* "cpu", "cuda", "vulkan" */
+    const char *backend; /* "cpu", "cuda", "metal", "vulkan" */
     uint32_t number;     /* within its backend, from 0 */
     uint32_t cores;      /* 0: not known */
     const char *name;
@@ -394,7 +394,7 @@ enum salvo_kv_type { SALVO_KV_AUTO = 0, SALVO_KV_F16 = 1, SALVO_KV_F32 = 2, SALV
 
 struct salvo_engine_options {
     size_t size;
-    /* "cpu", "cuda", "vulkan"; NULL or "auto": the first of cuda, vulkan, cpu that has a device. */
+    /* "cpu", "cuda", "metal", "vulkan"; NULL or "auto": the first of cuda, vulkan, cpu that has a device. */
     const char *backend;
     uint32_t device;   /* number within the backend */
     uint32_t sessions; /* number of sessions that can be open at once; 0: 1 */

@@ -51,6 +51,7 @@ struct backend_info {
 
     /* Activations of several tokens are always rounded as finely as ACTIVATIONS_FINEST. */
     bool fine_batches;
+    bool fine_singles; /* the same for those of a single token */
 
     uint64_t memory_free;    /* of the device, before the executor was opened; 0: it uses main memory */
     double bytes_per_second; /* read bandwidth of the device's memory; 0: not known */
@@ -191,6 +192,7 @@ struct backend {
 };
 
 extern const struct backend cpu_backend, cuda_backend; /* cuda: where SALVO_CUDA is defined */
-extern const struct backend vulkan_backend;            /* where SALVO_VULKAN is defined */
+extern const struct backend metal_backend;
+extern const struct backend vulkan_backend; /* where SALVO_VULKAN is defined */
 
 #endif

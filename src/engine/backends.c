@@ -14,6 +14,7 @@ const struct backend *const all_backends[] = {
 #ifdef SALVO_VULKAN
     &vulkan_backend,
 #endif
+    &metal_backend,
     &cpu_backend,
     NULL,
 };
@@ -32,6 +33,7 @@ static const struct {
 #else
     {"vulkan", SALVO_VULKAN_MISSING},
 #endif
+    {"metal", NULL},
     {"cpu", NULL},
 };
 
@@ -86,14 +88,17 @@ static bool is_auto(const char *name)
     return !name || strcmp(name, "auto") == 0;
 }
 
-/* Warns that `auto` skips a backend because none of its devices can be used. */
+/* Warns that `auto` skips a backend because none of its devices can be used; not of one that it never
+ * takes. */
 static void warn_skipped(const struct backend *taken)
 {
     for (size_t i = 0; all_backends[i] && all_backends[i] != taken; i++) {
         const struct backend *backend = all_backends[i];
-        if (backend->device_count() == 0 && backend->unusable && backend->unusable(0))
+        if (backend->device_count() == 0 && !backend->auto_skips && backend->unusable &&
+            backend->unusable(0)) {
             log_line(SALVO_LOG_WARNING, "%s: %s; going on with %s", backend->name, backend->unusable(0),
                 taken->name);
+        }
     }
 }
 

@@ -52,7 +52,8 @@ static enum salvo_status open_side(struct salvo_model *model, const struct salvo
 static enum salvo_status round_alike(
     const struct salvo_engine *engine, const struct salvo_engine *other, uint32_t count)
 {
-    const bool is_fine = count > 1 && other->backend->info(other->executor).fine_batches;
+    const struct backend_info info = other->backend->info(other->executor);
+    const bool is_fine = count > 1 ? info.fine_batches : info.fine_singles;
     if (!engine->backend->rounds_finely || (other->backend->rounds_finely && !engine->backend->set_rounding))
         return SALVO_OK;
     if (!engine->backend->set_rounding) {

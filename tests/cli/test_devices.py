@@ -16,7 +16,7 @@ class Devices(unittest.TestCase):
         self.listed = json.loads(salvo("devices", "--json").stdout)
 
     def test_every_backend_is_named_with_its_devices(self):
-        self.assertEqual([backend["name"] for backend in self.listed["backends"]], ["cuda", "vulkan", "cpu"])
+        self.assertEqual([backend["name"] for backend in self.listed["backends"]], ["cuda", "vulkan", "metal", "cpu"])
         for backend in self.listed["backends"]:
             devices = [device for device in self.listed["devices"] if device["backend"] == backend["name"]]
             self.assertEqual(backend["devices"], len(devices))

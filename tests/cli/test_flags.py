@@ -109,11 +109,11 @@ class LlamaCpp(unittest.TestCase):
             self.assertIn(flag, text)
         script = salvo("completions", "bash", model=None)[0].decode()
         complete = script + "\nCOMP_WORDS=(salvo run --backend '%s'); COMP_CWORD=3; _salvo; echo \"${COMPREPLY[@]}\""
-        for begun, expected in (("", "auto cpu cuda vulkan"), ("c", "cpu cuda")):
+        for begun, expected in (("", "auto cpu cuda metal vulkan"), ("c", "cpu cuda")):
             done = subprocess.run(["bash", "-c", complete % begun], capture_output=True, check=True)
             self.assertEqual(done.stdout.decode().strip(), expected)
-        self.assertIn(":(auto cpu cuda vulkan)'", salvo("completions", "zsh", model=None)[0].decode())
-        self.assertRegex(salvo("completions", "fish", model=None)[0].decode(), "-l backend -x -a 'auto cpu cuda vulkan'")
+        self.assertIn(":(auto cpu cuda metal vulkan)'", salvo("completions", "zsh", model=None)[0].decode())
+        self.assertRegex(salvo("completions", "fish", model=None)[0].decode(), "-l backend -x -a 'auto cpu cuda metal vulkan'")
 
 
 class Models(unittest.TestCase):

@@ -55,7 +55,8 @@ struct emulator_meeting {
 };
 
 struct emulator_fiber {
-    jmp_buf at;
+    jmp_buf at, entry; /* entry: where it begins with another block */
+    bool has_stack = false;
     unsigned thread = 0, block = 0;
     bool started = false, ended = false;
     const emulator_meeting *awaited = nullptr;
@@ -211,14 +212,16 @@ class emulator_machine
             warp.reserve(MEETINGS); /* they are pointed at */
         for (unsigned i = 0; i < options.threads; i++) {
             emulator_fiber &fiber = fibers[static_cast<size_t>(place) * options.threads + i];
-            fiber = emulator_fiber();
             fiber.thread = i;
             fiber.block = number;
+            fiber.started = fiber.ended = false;
+            fiber.awaited = nullptr;
         }
     }
 
     static void enter()
     {
+        (void)_setjmp(current()->running->entry);
         emulator_machine *machine = current();
         machine->kernel();
         machine->running->ended = true;
@@ -243,6 +246,9 @@ class emulator_machine
         if (fiber.started)
             _longjmp(fiber.at, 1);
         fiber.started = true;
+        if (fiber.has_stack)
+            _longjmp(fiber.entry, 1);
+        fiber.has_stack = true;
         ucontext_t context;
         getcontext(&context);
         context.uc_stack.ss_sp = stacks + static_cast<size_t>(&fiber - fibers.data()) * STACK;

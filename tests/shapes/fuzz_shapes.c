@@ -167,8 +167,9 @@ static bool has_device(void)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: fuzz-shapes [--backend cpu|cuda|vulkan] [--seed FIRST] [--count N] [--jobs N] "
-                    "[--keep FILE]\n");
+    fprintf(stderr,
+        "usage: fuzz-shapes [--backend cpu|cuda|metal|vulkan] [--seed FIRST] [--count N] [--jobs N] "
+        "[--keep FILE]\n");
     return 2;
 }
 

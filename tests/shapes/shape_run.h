@@ -11,7 +11,7 @@ struct shape_result {
     char text[1024]; /* why it was refused or failed */
 };
 
-/* `backend` is "cpu", "cuda" or "vulkan"; `path` is where the file is made, and stays. */
+/* `backend` is "cpu", "cuda", "metal" or "vulkan"; `path` is where the file is made, and stays. */
 struct shape_result shape_run(const struct shape_case *made, const char *backend, const char *path);
 
 #endif

@@ -1,0 +1,130 @@
+/* The dispatches of attention, the recurrence and sampling. */
+#include "backend/metal/metal_executor.h"
+
+static uint32_t round_up(uint32_t number, uint32_t unit)
+{
+    return (number + unit - 1) / unit * unit;
+}
+
+enum salvo_status metal_compile_append(struct compiling *compiling, const struct op *op)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct executor *executor = compiling->executor;
+    struct metal_dispatch *dispatch;
+    const struct append_arguments arguments = {
+        .k = metal_arena_at(compiling, op->inputs[0]),
+        .v = metal_arena_at(compiling, op->inputs[1]),
+        .heads = op->kv_append.kv_heads,
+        .head_dim = op->kv_append.head_dim,
+        .head_bytes = metal_head_bytes(executor, op->kv_append.key_state),
+    };
+    TRY(metal_add_dispatch(compiling, "append",
+        (const uint32_t[METAL_CONSTANTS]){executor->options.kv_type, 32, 1, 0}, METAL_ROW_THREADS,
+        &dispatch));
+    metal_set_arguments(dispatch, &arguments, sizeof arguments);
+    metal_bind(dispatch, compiling->arena);
+    metal_bind(dispatch, &executor->kv_pages[op->kv_append.key_state]);
+    metal_bind(dispatch, &executor->kv_pages[op->kv_append.value_state]);
+    metal_bind_step(compiling, dispatch);
+    const uint32_t units = (arguments.head_dim + 31) / 32 * arguments.heads * 2;
+    dispatch->groups = (units + METAL_ROW_THREADS - 1) / METAL_ROW_THREADS;
+    dispatch->rows = op->rows;
+cleanup:
+    return status;
+}
+
+enum salvo_status metal_compile_attend(struct compiling *compiling, const struct op *op)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct executor *executor = compiling->executor;
+    struct metal_dispatch *dispatch;
+    const struct attend_arguments arguments = {
+        .q = metal_arena_at(compiling, op->inputs[0]),
+        .to = metal_arena_at(compiling, op->out),
+        .heads = op->attend.heads,
+        .kv_heads = op->attend.kv_heads,
+        .head_dim = op->attend.head_dim,
+        .window = op->attend.window,
+        .head_bytes = metal_head_bytes(executor, op->attend.key_state),
+        .scale = op->attend.scale,
+        .cap = op->attend.cap,
+    };
+    if (arguments.head_dim > METAL_ATTEND_DIM) {
+        TRY(fail(SALVO_ERROR_UNSUPPORTED,
+            "the Metal backend has attention of heads of up to %d elements, not %u", METAL_ATTEND_DIM,
+            arguments.head_dim));
+    }
+    TRY(metal_add_dispatch(compiling, "attend",
+        (const uint32_t[METAL_CONSTANTS]){executor->options.kv_type, 32, 1, 0}, METAL_ATTEND_THREADS,
+        &dispatch));
+    metal_set_arguments(dispatch, &arguments, sizeof arguments);
+    metal_bind(dispatch, compiling->arena);
+    metal_bind(dispatch, &executor->kv_pages[op->attend.key_state]);
+    metal_bind(dispatch, &executor->kv_pages[op->attend.value_state]);
+    metal_bind_step(compiling, dispatch);
+    dispatch->groups = arguments.heads;
+    dispatch->rows = op->rows;
+    /* For each simdgroup the largest score, the sum of weights and the weighted values. */
+    dispatch->threadgroup_bytes =
+        round_up(METAL_ATTEND_THREADS / 32 * (arguments.head_dim + 2) * (uint32_t)sizeof(float), 16);
+cleanup:
+    return status;
+}
+
+enum salvo_status metal_compile_wkv7(struct compiling *compiling, const struct op *op)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct executor *executor = compiling->executor;
+    struct metal_dispatch *dispatch;
+    const struct wkv7_arguments arguments = {
+        .r = metal_arena_at(compiling, op->inputs[0]),
+        .w = metal_arena_at(compiling, op->inputs[1]),
+        .k = metal_arena_at(compiling, op->inputs[2]),
+        .v = metal_arena_at(compiling, op->inputs[3]),
+        .kk = metal_arena_at(compiling, op->inputs[4]),
+        .a = metal_arena_at(compiling, op->inputs[5]),
+        .to = metal_arena_at(compiling, op->out),
+        .heads = op->wkv7.heads,
+        .head_dim = op->wkv7.head_dim,
+        .state = (uint32_t)executor->state.recurrent_offsets[op->wkv7.state],
+        .recurrent_elements = (uint32_t)executor->state.recurrent_elements,
+    };
+    if (arguments.head_dim > METAL_WKV7_DIM) {
+        TRY(fail(SALVO_ERROR_UNSUPPORTED,
+            "the Metal backend has the recurrence of heads of up to %d elements, not %u", METAL_WKV7_DIM,
+            arguments.head_dim));
+    }
+    TRY(metal_add_dispatch(compiling, "wkv7", NULL, round_up(arguments.head_dim, 32), &dispatch));
+    metal_set_arguments(dispatch, &arguments, sizeof arguments);
+    metal_bind(dispatch, compiling->arena);
+    metal_bind(dispatch, &executor->recurrent);
+    metal_bind_step(compiling, dispatch);
+    dispatch->groups = arguments.heads;
+    dispatch->rows = ROWS_RUNS;
+    dispatch->threadgroup_bytes = round_up(5 * arguments.head_dim * (uint32_t)sizeof(float), 16);
+cleanup:
+    return status;
+}
+
+enum salvo_status metal_compile_sample(struct compiling *compiling, const struct op *op)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct executor *executor = compiling->executor;
+    struct metal_dispatch *dispatch;
+    const struct sample_arguments arguments = {
+        .logits = metal_arena_at(compiling, op->inputs[0]), .vocabulary = executor->program->vocabulary};
+    TRY(metal_add_dispatch(compiling, "sample", NULL, METAL_SAMPLE_THREADS, &dispatch));
+    metal_set_arguments(dispatch, &arguments, sizeof arguments);
+    metal_bind(dispatch, compiling->arena);
+    metal_bind(dispatch, &executor->changed);
+    metal_bind(dispatch, &executor->masks);
+    dispatch->bindings[dispatch->binding_count - 1].entry_bytes = executor->mask_bytes;
+    metal_bind(dispatch, &executor->biases);
+    metal_bind(dispatch, &executor->tokens);
+    metal_bind(dispatch, &executor->next);
+    metal_bind_step(compiling, dispatch);
+    dispatch->rows = op->rows;
+    dispatch->threadgroup_bytes = METAL_SAMPLE_THREADS * (uint32_t)sizeof(uint64_t);
+cleanup:
+    return status;
+}

@@ -1,0 +1,149 @@
+/* The functions of struct backend: devices, results, counters and printing; the others are in files of their
+ * own. */
+#include "backend/common/print.h"
+#include "backend/metal/metal_executor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct salvo_device device(uint32_t number)
+{
+    const struct metal_physical *physical = metal_device_at(number);
+    if (!physical)
+        return (struct salvo_device){.backend = "metal", .number = number, .name = "", .features = ""};
+    return (struct salvo_device){.backend = "metal",
+        .number = number,
+        .name = physical->name,
+        .features = "",
+        .memory = physical->working_set};
+}
+
+/* It has not run on Apple hardware yet: the user names it. */
+static bool auto_skips(void)
+{
+    return true;
+}
+
+static struct backend_info info(const struct executor *executor)
+{
+    return (struct backend_info){.isa = "",
+        .in_flight = STEPS_IN_FLIGHT,
+        .ahead = TOKENS_AHEAD,
+        .most_ahead = MAX_REPEAT,
+        .fine_batches = true,
+        .fine_singles = true,
+        .memory_free = executor->device.working_set};
+}
+
+static uint32_t chunk(const struct executor *executor)
+{
+    return executor->pace.chunk;
+}
+
+static float *arena_rows(const struct executor *executor, buffer_id buffer)
+{
+    return (float *)(void *)(executor->arena.bytes + executor->last->plan->lowered.offsets[buffer]);
+}
+
+static const float *logits(struct executor *executor, uint32_t row)
+{
+    if (!executor->last || executor->is_lost) {
+        (void)fail(SALVO_ERROR_DEVICE, "%s was lost; the engine has to be opened again",
+            executor->device.physical->name);
+        return NULL;
+    }
+    return arena_rows(executor, executor->program->logits) + (size_t)row * executor->program->vocabulary;
+}
+
+static enum salvo_status hidden(struct executor *executor, uint32_t row, uint32_t count, float *out)
+{
+    const buffer_id buffer = executor->program->hidden;
+    const size_t columns = executor->program->buffers[buffer].columns;
+    if (!executor->last || executor->is_lost)
+        return fail(SALVO_ERROR_DEVICE, "%s was lost; the engine has to be opened again",
+            executor->device.physical->name);
+    memcpy(out, arena_rows(executor, buffer) + row * columns, count * columns * sizeof *out);
+    return SALVO_OK;
+}
+
+static const int32_t *tokens(struct executor *executor, uint32_t slot)
+{
+    return (const int32_t *)(void *)executor->tokens.bytes + slot_tokens_at(&executor->options, slot);
+}
+
+/* Computed by the host, in float64, which the device does not have. */
+static const struct sampling_logprob *logprobs(struct executor *executor, uint32_t row)
+{
+    struct step_header *entry = metal_ring_entry(executor, executor->last->ticket);
+    const uint32_t *words = (const uint32_t *)(const void *)entry;
+    const uint32_t *place = words + entry->rows_at + 2 * (size_t)words[entry->outputs_at + row];
+    const struct step_run *run = (const struct step_run *)(const void *)(entry + 1) + place[0];
+    const float *values = logits(executor, row);
+    if (!values)
+        return NULL;
+    sampling_logprobs(values, executor->program->vocabulary, tokens(executor, run->slot)[place[1] + 1],
+        MAX_TOP_LOGPROBS, executor->logprobs);
+    return executor->logprobs;
+}
+
+static struct backend_counters counters(const struct executor *executor)
+{
+    struct backend_counters result = executor->counters;
+    result.creations_after_load = executor->device.objects - executor->objects_at_load;
+    result.weight_bytes = executor->weight_bytes;
+    result.state_bytes = executor->state_bytes;
+    result.scratch_bytes = executor->scratch_bytes;
+    return result;
+}
+
+static void print_plans(
+    const struct executor *executor, void (*line)(void *user, const char *text), void *user)
+{
+    char text[256];
+    const struct metal_plan *const plans[] = {&executor->single, &executor->batch};
+    const struct printer printer = {line, user};
+    const struct backend_counters counted = counters(executor);
+    snprintf(text, sizeof text, "metal %s, weights in the mapped file: %llu bytes, %u pipelines",
+        executor->device.physical->name,
+        (unsigned long long)(executor->weight_bytes - executor->vectors.size), executor->pipeline_count);
+    line(user, text);
+    print_memory(printer, &counted, executor->device.working_set);
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(
+            text, sizeof text, ", %u dispatches, %u barriers", plans[i]->dispatch_count, plans[i]->barriers);
+        print_plan(printer, executor->program, &plans[i]->lowered, text);
+    }
+}
+
+const struct backend metal_backend = {
+    .name = "metal",
+    .device_count = metal_device_count,
+    .device = device,
+    .why_none = metal_why_none,
+    .unusable = metal_unusable,
+    .auto_skips = auto_skips,
+    .open = metal_executor_open,
+    .close = metal_executor_close,
+    .info = info,
+    .rounds_finely = true,
+    .submit = metal_submit,
+    .wait = metal_wait,
+    .chunk = chunk,
+    .progress = metal_progress,
+    .logits = logits,
+    .hidden = hidden,
+    .logprobs = logprobs,
+    .tokens = tokens,
+    .state_size = metal_state_size,
+    .state_save = metal_state_save,
+    .state_restore = metal_state_restore,
+    .page_copy = metal_page_copy,
+    .recurrent_copy = metal_recurrent_copy,
+    .set_tokens = metal_set_tokens,
+    .counters = counters,
+    .print = print_plans,
+    .debug = {.plan = metal_debug_plan,
+        .begin = metal_debug_begin,
+        .run = metal_debug_run,
+        .end = metal_debug_end},
+};

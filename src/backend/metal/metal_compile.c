@@ -1,0 +1,283 @@
+/* Turns the ops of a plan into dispatches, and finds the barriers between them. */
+#include "backend/metal/metal_executor.h"
+
+#include "base/memory.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define SAME(ours, theirs) static_assert((int)(ours) == (int)(theirs), "one number on both sides")
+SAME(METAL_SOURCE_LAST, SOURCE_LAST);
+SAME(METAL_LOGITS_LAST, LOGITS_LAST);
+SAME(METAL_ROWS_TOKENS, ROWS_TOKENS);
+SAME(METAL_ROWS_RUNS, ROWS_RUNS);
+SAME(METAL_ROWS_OUTPUTS, ROWS_OUTPUTS);
+SAME(METAL_PAGE_POSITIONS, PAGE_POSITIONS);
+SAME(METAL_STOP_IDS, MAX_STOP_IDS);
+SAME(METAL_RMS_NORM, OP_RMS_NORM);
+SAME(METAL_LAYER_NORM, OP_LAYER_NORM);
+SAME(METAL_L2_NORM, OP_L2_NORM);
+SAME(METAL_GLU, OP_GLU);
+SAME(METAL_ADD, OP_ADD);
+SAME(METAL_MUL, OP_MUL);
+SAME(METAL_LERP, OP_LERP);
+SAME(METAL_RWKV_KEY, OP_RWKV_KEY);
+SAME(METAL_SELECT_ROWS, OP_SELECT_ROWS);
+SAME(METAL_SOFTCAP, OP_SOFTCAP);
+SAME(METAL_SILU, ACTIVATION_SILU);
+SAME(METAL_GELU, ACTIVATION_GELU);
+SAME(METAL_TANH, ACTIVATION_TANH);
+SAME(METAL_SIGMOID, ACTIVATION_SIGMOID);
+SAME(METAL_RELU_SQUARED, ACTIVATION_RELU_SQUARED);
+SAME(METAL_DECAY, ACTIVATION_DECAY);
+SAME(METAL_F32, TYPE_F32);
+SAME(METAL_F16, TYPE_F16);
+SAME(METAL_Q4_0, TYPE_Q4_0);
+SAME(METAL_Q4_1, TYPE_Q4_1);
+SAME(METAL_Q5_0, TYPE_Q5_0);
+SAME(METAL_Q5_1, TYPE_Q5_1);
+SAME(METAL_Q8_0, TYPE_Q8_0);
+SAME(METAL_Q2_K, TYPE_Q2_K);
+SAME(METAL_Q3_K, TYPE_Q3_K);
+SAME(METAL_Q4_K, TYPE_Q4_K);
+SAME(METAL_Q5_K, TYPE_Q5_K);
+SAME(METAL_Q6_K, TYPE_Q6_K);
+SAME(METAL_IQ4_NL, TYPE_IQ4_NL);
+SAME(METAL_IQ4_XS, TYPE_IQ4_XS);
+SAME(METAL_BF16, TYPE_BF16);
+SAME(METAL_MXFP4, TYPE_MXFP4);
+
+/* ---- Places ---- */
+
+size_t metal_private_at(const struct plan *plan)
+{
+    return (plan->arena_bytes + 255) / 256 * 256;
+}
+
+static size_t place_of(const struct compiling *compiling, buffer_id buffer)
+{
+    const struct plan *lowered = &compiling->plan->lowered;
+    return lowered->is_private[buffer] ? compiling->private_at + lowered->offsets[buffer]
+                                       : compiling->offsets[buffer];
+}
+
+uint32_t metal_arena_at(const struct compiling *compiling, buffer_id buffer)
+{
+    return (uint32_t)(place_of(compiling, buffer) / sizeof(float));
+}
+
+uint32_t metal_vector_at(const struct compiling *compiling, buffer_id buffer)
+{
+    return buffer == NO_BUFFER ? METAL_NO_OPERAND : compiling->executor->weights[buffer].vector;
+}
+
+uint32_t metal_columns(const struct compiling *compiling, buffer_id buffer)
+{
+    return (uint32_t)compiling->executor->program->buffers[buffer].columns;
+}
+
+/* ---- Dispatches ---- */
+
+/* Finds the pipeline of a kernel with these constants, or makes it. */
+static enum salvo_status find_pipeline(
+    struct executor *executor, const char *kernel, const uint32_t *constants, uint32_t threads, objc_id *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct metal_pipeline made = {.kernel = kernel, .constants = {0, 32, 1, 0}};
+    if (constants)
+        memcpy(made.constants, constants, sizeof made.constants);
+    for (uint32_t i = 0; i < executor->pipeline_count; i++) {
+        const struct metal_pipeline *known = &executor->pipelines[i];
+        if (strcmp(known->kernel, kernel) == 0 &&
+            memcmp(known->constants, made.constants, sizeof made.constants) == 0) {
+            *out = known->handle;
+            return SALVO_OK;
+        }
+    }
+    TRY(RESIZE(&executor->pipelines, executor->pipeline_count + 1));
+    status = metal_pipeline_open(&executor->device, threads, &made);
+    executor->pipelines[executor->pipeline_count] = made;
+    executor->pipeline_count += made.handle != NULL;
+    *out = made.handle;
+cleanup:
+    return status;
+}
+
+enum salvo_status metal_add_dispatch(struct compiling *compiling, const char *kernel,
+    const uint32_t *constants, uint32_t threads, struct metal_dispatch **out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct metal_plan *plan = compiling->plan;
+    objc_id pipeline;
+    TRY(find_pipeline(compiling->executor, kernel, constants, threads, &pipeline));
+    TRY(GROW(&plan->dispatches, plan->dispatch_count, &plan->dispatch_capacity));
+    *out = &plan->dispatches[plan->dispatch_count++];
+    **out = (struct metal_dispatch){.pipeline = pipeline,
+        .threads = threads,
+        .groups = 1,
+        .rows_per_group = 1,
+        .group = compiling->group};
+cleanup:
+    return status;
+}
+
+void metal_set_arguments(struct metal_dispatch *dispatch, const void *arguments, size_t bytes)
+{
+    assert(bytes <= sizeof dispatch->arguments);
+    memcpy(dispatch->arguments, arguments, bytes);
+    dispatch->argument_bytes = (uint32_t)bytes;
+}
+
+void metal_bind(struct metal_dispatch *dispatch, const struct metal_buffer *buffer)
+{
+    assert(dispatch->binding_count < MAX_BINDINGS);
+    dispatch->bindings[dispatch->binding_count++] = (struct metal_binding){.buffer = buffer};
+}
+
+void metal_bind_step(const struct compiling *compiling, struct metal_dispatch *dispatch)
+{
+    metal_bind(dispatch, &compiling->executor->ring);
+    dispatch->bindings[dispatch->binding_count - 1].entry_bytes = compiling->executor->entry_bytes;
+}
+
+/* ---- Barriers ---- */
+
+static void add_use(struct metal_dispatch *dispatch, struct metal_use use)
+{
+    assert(dispatch->use_count < MAX_USES);
+    dispatch->uses[dispatch->use_count++] = use;
+}
+
+static struct metal_use use_of(const struct compiling *compiling, buffer_id id, bool writes)
+{
+    const struct executor *executor = compiling->executor;
+    const struct program_buffer *buffer = &executor->program->buffers[id];
+    if (buffer->kind == BUFFER_SCRATCH) {
+        const uint64_t begin = place_of(compiling, id),
+                       rows = compiling->plan->lowered.capacity[buffer->row_kind];
+        return (struct metal_use){USES_ARENA, begin, begin + rows * buffer->columns * sizeof(float), writes};
+    }
+    if (buffer->kind == BUFFER_RECURRENT) {
+        const uint64_t begin = executor->state.recurrent_offsets[id];
+        return (struct metal_use){USES_RECURRENT, begin, begin + buffer->columns, writes};
+    }
+    if (id == executor->program->tokens)
+        return (struct metal_use){USES_TOKENS, 0, 1, writes};
+    return (struct metal_use){USES_CACHES + (uint32_t)id, 0, 1, writes};
+}
+
+static void add_uses(const struct compiling *compiling, struct metal_dispatch *dispatch, uint32_t op)
+{
+    const struct program *program = compiling->executor->program;
+    buffer_id buffers[OP_MAX_BUFFERS];
+    uint32_t count = op_reads(program, op, buffers);
+    for (uint32_t i = 0; i < count; i++) {
+        if (program->buffers[buffers[i]].kind != BUFFER_WEIGHT)
+            add_use(dispatch, use_of(compiling, buffers[i], false));
+    }
+    count = op_writes(program, op, buffers);
+    for (uint32_t i = 0; i < count; i++)
+        add_use(dispatch, use_of(compiling, buffers[i], true));
+    add_use(dispatch, (struct metal_use){USES_STEP, 0, 1, program->ops[op].kind == OP_SAMPLE});
+}
+
+static bool conflict(const struct metal_dispatch *a, const struct metal_dispatch *b)
+{
+    for (uint32_t i = 0; i < a->use_count; i++) {
+        for (uint32_t j = 0; j < b->use_count; j++) {
+            const struct metal_use *x = &a->uses[i], *y = &b->uses[j];
+            if (x->resource == y->resource && (x->writes || y->writes) && x->begin < y->end &&
+                y->begin < x->end)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* A dispatch waits if it conflicts with one since the last barrier. */
+static void find_barriers(struct metal_plan *plan)
+{
+    uint32_t since = 0;
+    plan->barriers = 0;
+    for (uint32_t i = 0; i < plan->dispatch_count; i++) {
+        struct metal_dispatch *dispatch = &plan->dispatches[i];
+        for (uint32_t j = since; j < i && !dispatch->waits; j++)
+            dispatch->waits = conflict(&plan->dispatches[j], dispatch);
+        if (dispatch->waits) {
+            since = i;
+            plan->barriers++;
+        }
+    }
+}
+
+/* ---- Plans ---- */
+
+static enum salvo_status compile_op(struct compiling *compiling, uint32_t index)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct op *op = &compiling->executor->program->ops[index];
+    switch (op->kind) {
+    case OP_MATMUL:
+        TRY(metal_compile_matmul(compiling, op));
+        break;
+    case OP_KV_APPEND:
+        TRY(metal_compile_append(compiling, op));
+        break;
+    case OP_ATTEND:
+        TRY(metal_compile_attend(compiling, op));
+        break;
+    case OP_WKV7:
+        TRY(metal_compile_wkv7(compiling, op));
+        break;
+    case OP_SAMPLE:
+        TRY(metal_compile_sample(compiling, op));
+        break;
+    default:
+        TRY(metal_compile_row_op(compiling, op));
+    }
+    add_uses(compiling, &compiling->plan->dispatches[compiling->plan->dispatch_count - 1], index);
+cleanup:
+    return status;
+}
+
+/* The first dispatch of a token, which takes the step. */
+static enum salvo_status compile_begin(struct compiling *compiling)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct executor *executor = compiling->executor;
+    const struct begin_arguments arguments = {0};
+    struct metal_dispatch *dispatch;
+    TRY(metal_add_dispatch(compiling, "begin", NULL, METAL_ROW_THREADS, &dispatch));
+    metal_set_arguments(dispatch, &arguments, sizeof arguments);
+    metal_bind_step(compiling, dispatch);
+    metal_bind(dispatch, &executor->next);
+    metal_bind(dispatch, &executor->tokens);
+    dispatch->rows_per_group = 0;
+    dispatch->begins = true;
+    add_use(dispatch, (struct metal_use){USES_STEP, 0, 1, true});
+    add_use(dispatch, (struct metal_use){USES_TOKENS, 0, 1, true});
+cleanup:
+    return status;
+}
+
+enum salvo_status metal_plan_compile(struct compiling *compiling)
+{
+    enum salvo_status status = SALVO_OK;
+    struct metal_plan *plan = compiling->plan;
+    TRY(compile_begin(compiling));
+    for (uint32_t i = 0; i < plan->lowered.group_count; i++) {
+        const struct group *group = &plan->lowered.groups[i];
+        compiling->group = i;
+        for (uint32_t j = 0; j < group->op_count; j++)
+            TRY(compile_op(compiling, group->first_op + j));
+    }
+    find_barriers(plan);
+cleanup:
+    return status;
+}
+
+void metal_plan_close(struct metal_plan *plan)
+{
+    memory_free(plan->dispatches);
+    *plan = (struct metal_plan){0};
+}

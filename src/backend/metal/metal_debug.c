@@ -1,0 +1,73 @@
+/* The debug path: compiles the plan of a step again, with scratch buffers that share no memory, and runs its
+ * dispatches group by group. */
+#include "backend/metal/metal_executor.h"
+
+const struct plan *metal_debug_plan(const struct executor *executor, uint32_t tokens)
+{
+    return tokens == 1 ? &executor->single.lowered : &executor->batch.lowered;
+}
+
+void metal_debug_end(struct executor *executor)
+{
+    metal_plan_close(&executor->debug);
+    metal_buffer_close(&executor->debug_arena);
+}
+
+/* Runs dispatches first .. first + count - 1 and waits for them. */
+static enum salvo_status run_dispatches(
+    struct executor *executor, struct pending_step *pending, uint32_t first, uint32_t count)
+{
+    enum salvo_status status = SALVO_OK;
+    if (count == 0)
+        return SALVO_OK;
+    TRY(metal_encode_some(executor, pending, first, count));
+    TRY(metal_wait_for_commands(executor, pending));
+cleanup:
+    return status;
+}
+
+enum salvo_status metal_debug_begin(struct executor *executor, const struct step *step, const size_t *offsets,
+    size_t bytes, uint8_t **out_memory)
+{
+    enum salvo_status status = SALVO_OK;
+    struct pending_step *pending;
+    metal_debug_end(executor);
+    TRY(metal_wait_for_all(executor));
+    executor->debug.lowered = *metal_debug_plan(executor, step->token_count);
+    const size_t private_at = (bytes + 255) / 256 * 256;
+    TRY(metal_buffer_open(&executor->device, private_at + executor->debug.lowered.private_bytes, "debugging",
+        &executor->debug_arena));
+    *out_memory = executor->debug_arena.bytes;
+    struct compiling compiling = {.executor = executor,
+        .plan = &executor->debug,
+        .arena = &executor->debug_arena,
+        .offsets = offsets,
+        .private_at = private_at};
+    TRY(metal_plan_compile(&compiling));
+    TRY(metal_step_begin(executor, step, &pending));
+    pending->plan = &executor->debug;
+    TRY(run_dispatches(executor, pending, 0, 1)); /* takes the step */
+    executor->completed = executor->submitted;    /* the step is run here, not submitted */
+cleanup:
+    if (status != SALVO_OK)
+        metal_debug_end(executor);
+    return status;
+}
+
+enum salvo_status metal_debug_run(struct executor *executor, uint32_t group)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct metal_plan *plan = &executor->debug;
+    struct pending_step *pending = &executor->pending[executor->submitted % RING_ENTRIES];
+    uint32_t first = 1, count = 0;
+    while (first < plan->dispatch_count && plan->dispatches[first].group < group)
+        first++;
+    while (first + count < plan->dispatch_count && plan->dispatches[first + count].group == group)
+        count++;
+    TRY(run_dispatches(executor, pending, first, count));
+    if (group + 1 == plan->lowered.group_count) /* the step is complete */
+        TRY(metal_step_commit(executor, pending));
+    TRY(gguf_check(executor->program->gguf));
+cleanup:
+    return status;
+}

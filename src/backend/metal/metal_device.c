@@ -1,0 +1,265 @@
+#include "backend/metal/metal_device.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The source of all kernels, made by the build from shaders/. */
+static const unsigned char kernel_source[] = {
+#include "metal_kernels.inc"
+};
+
+enum { MOST_DEVICES = 8, FAMILY_APPLE7 = 1007, TYPE_UINT = 33 };
+
+static struct {
+    struct metal_physical devices[MOST_DEVICES];
+    uint32_t count;
+    char unusable[MOST_DEVICES][METAL_NAME_BYTES + 96];
+    uint32_t unusable_count;
+    const char *why_none;
+    objc_id array; /* keeps the devices */
+    bool is_known;
+} found;
+
+/* Why the device cannot be used; NULL: it can. */
+static const char *why_not(objc_id device)
+{
+    if (!objc_has_unified_memory(device))
+        return "it has no unified memory";
+    if (!objc_supports_family(device, FAMILY_APPLE7))
+        return "it has no simdgroup matrices (Apple7, which is M1, is the first that does)";
+    return NULL;
+}
+
+static void look_at_device(objc_id device)
+{
+    char name[METAL_NAME_BYTES];
+    if (objc_check(OBJC_DEVICE, device) != SALVO_OK) {
+        found.why_none = "the methods of Metal are not those that salvo calls";
+        return;
+    }
+    snprintf(name, sizeof name, "%s", objc_string_text(objc_device_name(device)));
+    const char *reason = why_not(device);
+    if (reason && found.unusable_count < MOST_DEVICES)
+        snprintf(found.unusable[found.unusable_count++], sizeof found.unusable[0], "%s cannot be used: %s",
+            name, reason);
+    if (reason || found.count == MOST_DEVICES)
+        return;
+    struct metal_physical *physical = &found.devices[found.count++];
+    *physical = (struct metal_physical){.handle = device, .working_set = objc_working_set(device)};
+    memcpy(physical->name, name, sizeof name);
+}
+
+static void find_devices(void)
+{
+    if (found.is_known)
+        return;
+    found.is_known = true;
+    found.why_none = objc_open();
+    if (found.why_none)
+        return;
+    found.why_none = "Metal has no device that can be used";
+    void *pool = objc.push_pool();
+    found.array = objc.copy_devices();
+    for (objc_count i = 0; found.array && i < objc_array_count(found.array); i++)
+        look_at_device(objc_array_item(found.array, i));
+    objc.pop_pool(pool);
+}
+
+uint32_t metal_device_count(void)
+{
+    find_devices();
+    return found.count;
+}
+
+const struct metal_physical *metal_device_at(uint32_t number)
+{
+    return number < metal_device_count() ? &found.devices[number] : NULL;
+}
+
+const char *metal_why_none(void)
+{
+    find_devices();
+    return found.why_none;
+}
+
+const char *metal_unusable(uint32_t index)
+{
+    find_devices();
+    return index < found.unusable_count ? found.unusable[index] : NULL;
+}
+
+enum salvo_status metal_fail(const struct metal_device *device, const char *call, objc_id error)
+{
+    if (!error || objc_check(OBJC_ERROR, error) != SALVO_OK)
+        return fail(SALVO_ERROR_DEVICE, "%s: %s failed", device->physical->name, call);
+    return fail(SALVO_ERROR_DEVICE, "%s: %s failed: error %ld, %s", device->physical->name, call,
+        objc_error_code(error), objc_string_text(objc_error_text(error)));
+}
+
+/* ---- Opening ---- */
+
+static enum salvo_status compile_library(struct metal_device *device)
+{
+    enum salvo_status status = SALVO_OK;
+    objc_id options = objc_new_compile_options(objc.compile_options_class), error = NULL;
+    objc_id source = objc_string(objc.string_class, (const char *)kernel_source);
+    if (!options || !source)
+        TRY(metal_fail(device, "MTLCompileOptions", NULL));
+    TRY(objc_check(OBJC_COMPILE_OPTIONS, options));
+    objc_set_fast_math(options, false); /* sampling must be exact */
+    device->library = objc_new_library(device->physical->handle, source, options, &error);
+    if (!device->library)
+        TRY(metal_fail(device, "newLibraryWithSource", error));
+    TRY(objc_check(OBJC_LIBRARY, device->library));
+cleanup:
+    objc_release(options);
+    return status;
+}
+
+/* Shows the classes of command buffers and encoders, so that their methods can be checked before any step. */
+static enum salvo_status check_commands(struct metal_device *device)
+{
+    enum salvo_status status = SALVO_OK;
+    objc_id commands = objc_command_buffer(device->queue);
+    if (!commands)
+        TRY(metal_fail(device, "commandBuffer", NULL));
+    TRY(objc_check(OBJC_COMMAND_BUFFER, commands));
+    objc_id encoder = objc_encoder(commands, 1);
+    if (!encoder)
+        TRY(metal_fail(device, "computeCommandEncoder", NULL));
+    status = objc_check(OBJC_ENCODER, encoder);
+    objc_end_encoding(encoder);
+cleanup:
+    return status;
+}
+
+enum salvo_status metal_device_open(uint32_t number, struct metal_device *out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct metal_physical *physical = metal_device_at(number);
+    *out = (struct metal_device){.physical = physical};
+    if (!physical)
+        return fail(SALVO_ERROR_ARGUMENT, "there is no Metal device %u", number);
+    out->working_set = objc_working_set(physical->handle);
+    out->largest_buffer = objc_largest_buffer(physical->handle);
+    void *pool = objc.push_pool();
+    out->queue = objc_new_queue(physical->handle);
+    out->event = objc_new_event(physical->handle);
+    if (!out->queue || !out->event)
+        TRY(metal_fail(out, out->queue ? "newSharedEvent" : "newCommandQueue", NULL));
+    TRY(objc_check(OBJC_STRING_CLASS, objc.string_class));
+    TRY(objc_check(OBJC_COMPILE_OPTIONS_CLASS, objc.compile_options_class));
+    TRY(objc_check(OBJC_CONSTANTS_CLASS, objc.constants_class));
+    TRY(objc_check(OBJC_STRING, objc_string(objc.string_class, "")));
+    TRY(objc_check(OBJC_ARRAY, found.array));
+    TRY(objc_check(OBJC_QUEUE, out->queue));
+    TRY(objc_check(OBJC_EVENT, out->event));
+    TRY(check_commands(out));
+    TRY(compile_library(out));
+cleanup:
+    objc.pop_pool(pool);
+    if (status != SALVO_OK)
+        metal_device_close(out);
+    return status;
+}
+
+void metal_device_close(struct metal_device *device)
+{
+    if (!device->physical)
+        return;
+    objc_release(device->library);
+    objc_release(device->event);
+    objc_release(device->queue);
+    *device = (struct metal_device){0};
+}
+
+/* ---- Buffers ---- */
+
+uint64_t metal_page(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static enum salvo_status keep_buffer(
+    struct metal_device *device, objc_id handle, uint64_t size, const char *what, struct metal_buffer *out)
+{
+    enum salvo_status status = SALVO_OK;
+    if (!handle)
+        return fail(SALVO_ERROR_MEMORY, "%s: no memory for %s of %llu MB", device->physical->name, what,
+            (unsigned long long)(size / 1000000));
+    *out = (struct metal_buffer){.handle = handle, .bytes = objc_contents(handle), .size = size};
+    if (device->objects++ == 0)
+        TRY(objc_check(OBJC_BUFFER, handle));
+cleanup:
+    if (status != SALVO_OK)
+        metal_buffer_close(out);
+    return status;
+}
+
+enum salvo_status metal_buffer_open(
+    struct metal_device *device, uint64_t size, const char *what, struct metal_buffer *out)
+{
+    const uint64_t bytes = size ? size : 4, most = device->largest_buffer;
+    *out = (struct metal_buffer){0};
+    if (bytes > most) {
+        return fail(SALVO_ERROR_MEMORY,
+            "%s of %llu MB: a buffer of %s has %llu MB at most; ask for a smaller batch "
+            "or context",
+            what, (unsigned long long)(bytes / 1000000), device->physical->name,
+            (unsigned long long)(most / 1000000));
+    }
+    return keep_buffer(device, objc_new_buffer(device->physical->handle, bytes, 0), bytes, what, out);
+}
+
+enum salvo_status metal_buffer_map(
+    struct metal_device *device, const uint8_t *bytes, uint64_t size, struct metal_buffer *out)
+{
+    void *start;
+    memcpy(&start, &bytes, sizeof start); /* the device only reads it */
+    *out = (struct metal_buffer){0};
+    return keep_buffer(device, objc_new_buffer_without_copy(device->physical->handle, start, size, 0, NULL),
+        size, "the mapped file", out);
+}
+
+void metal_buffer_close(struct metal_buffer *buffer)
+{
+    if (buffer->handle)
+        objc_release(buffer->handle);
+    *buffer = (struct metal_buffer){0};
+}
+
+/* ---- Pipelines ---- */
+
+enum salvo_status metal_pipeline_open(
+    struct metal_device *device, uint32_t threads, struct metal_pipeline *in_out)
+{
+    enum salvo_status status = SALVO_OK;
+    objc_id error = NULL, function = NULL, constants;
+    void *pool = objc.push_pool();
+    constants = objc_new_constants(objc.constants_class);
+    if (!constants)
+        TRY(metal_fail(device, "MTLFunctionConstantValues", NULL));
+    TRY(objc_check(OBJC_CONSTANTS, constants));
+    for (uint32_t i = 0; i < METAL_CONSTANTS; i++)
+        objc_set_constant(constants, &in_out->constants[i], TYPE_UINT, i);
+    function =
+        objc_new_function(device->library, objc_string(objc.string_class, in_out->kernel), constants, &error);
+    if (!function)
+        TRY(metal_fail(device, in_out->kernel, error));
+    in_out->handle = objc_new_pipeline(device->physical->handle, function, &error);
+    if (!in_out->handle)
+        TRY(metal_fail(device, in_out->kernel, error));
+    device->objects++;
+    TRY(objc_check(OBJC_PIPELINE, in_out->handle));
+    if (objc_most_threads(in_out->handle) < threads || objc_simd_width(in_out->handle) != 32) {
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "%s: %s runs with %lu threads in simdgroups of %lu, not %u in 32",
+            device->physical->name, in_out->kernel, objc_most_threads(in_out->handle),
+            objc_simd_width(in_out->handle), threads));
+    }
+cleanup:
+    objc_release(function);
+    objc_release(constants);
+    objc.pop_pool(pool);
+    return status;
+}

@@ -1,0 +1,99 @@
+/* Command buffers: one for several tokens, with one encoder that runs dispatches concurrently between
+ * barriers. */
+#include "backend/metal/metal_executor.h"
+
+#include <string.h>
+
+enum { CONCURRENT = 1, SCOPE_BUFFERS = 1 };
+
+/* An encoder and what it has encoded. */
+struct encoding {
+    struct executor *executor;
+    const struct pending_step *pending;
+    objc_id encoder;
+    bool waits; /* a barrier comes before the next dispatch */
+};
+
+static uint32_t rows_of_groups(const struct metal_dispatch *dispatch, const struct pending_step *pending)
+{
+    if (dispatch->rows_per_group == 0)
+        return 1;
+    return (pending->live[dispatch->rows] + dispatch->rows_per_group - 1) / dispatch->rows_per_group;
+}
+
+static void bind_all(const struct encoding *encoding, const struct metal_dispatch *dispatch)
+{
+    const uint64_t entry = encoding->pending->ticket % RING_ENTRIES;
+    for (uint32_t i = 0; i < dispatch->binding_count; i++) {
+        const struct metal_binding *binding = &dispatch->bindings[i];
+        objc_set_buffer(
+            encoding->encoder, binding->buffer->handle, (objc_count)(entry * binding->entry_bytes), i + 1);
+    }
+}
+
+/* A dispatch without rows is left out; its barrier is not. */
+static void encode_dispatch(struct encoding *encoding, const struct metal_dispatch *dispatch, uint32_t token)
+{
+    struct executor *executor = encoding->executor;
+    const uint32_t rows = rows_of_groups(dispatch, encoding->pending);
+    uint8_t arguments[MAX_ARGUMENT_BYTES];
+    encoding->waits |= dispatch->waits || (dispatch->begins && token > 0);
+    if (rows == 0)
+        return;
+    if (encoding->waits) {
+        objc_barrier(encoding->encoder, SCOPE_BUFFERS);
+        executor->counters.barriers++;
+    }
+    encoding->waits = false;
+    memcpy(arguments, dispatch->arguments, dispatch->argument_bytes);
+    if (dispatch->begins)
+        memcpy(arguments, &(struct begin_arguments){.repetition = token}, sizeof(struct begin_arguments));
+    objc_set_pipeline(encoding->encoder, dispatch->pipeline);
+    objc_set_bytes(encoding->encoder, arguments, dispatch->argument_bytes, 0);
+    bind_all(encoding, dispatch);
+    if (dispatch->threadgroup_bytes)
+        objc_set_threadgroup_memory(encoding->encoder, dispatch->threadgroup_bytes, 0);
+    objc_dispatch(encoding->encoder, (struct objc_size){dispatch->groups, rows, 1},
+        (struct objc_size){dispatch->threads, 1, 1});
+    executor->counters.dispatches++;
+}
+
+/* Dispatches of a plan, for each of some tokens, as one command buffer. */
+static enum salvo_status encode(struct executor *executor, struct pending_step *pending, uint32_t first,
+    uint32_t count, uint32_t first_token, uint32_t tokens, bool is_last)
+{
+    enum salvo_status status = SALVO_OK;
+    void *pool = objc.push_pool();
+    objc_id commands = objc_command_buffer(executor->device.queue);
+    if (!commands)
+        TRY(metal_fail(&executor->device, "commandBuffer", NULL));
+    struct encoding encoding = {
+        .executor = executor, .pending = pending, .encoder = objc_encoder(commands, CONCURRENT)};
+    if (!encoding.encoder)
+        TRY(metal_fail(&executor->device, "computeCommandEncoder", NULL));
+    for (uint32_t token = first_token; token < first_token + tokens; token++) {
+        for (uint32_t i = 0; i < count; i++)
+            encode_dispatch(&encoding, &pending->plan->dispatches[first + i], token);
+    }
+    objc_end_encoding(encoding.encoder);
+    if (is_last)
+        objc_encode_signal(commands, executor->device.event, (objc_count)pending->ticket);
+    pending->commands[pending->command_count++] = objc_retain(commands);
+    objc_commit(commands);
+    executor->counters.submissions++;
+cleanup:
+    objc.pop_pool(pool);
+    return status;
+}
+
+enum salvo_status metal_encode_step(struct executor *executor, struct pending_step *pending,
+    uint32_t first_token, uint32_t tokens, bool is_last)
+{
+    return encode(executor, pending, 0, pending->plan->dispatch_count, first_token, tokens, is_last);
+}
+
+enum salvo_status metal_encode_some(
+    struct executor *executor, struct pending_step *pending, uint32_t first, uint32_t count)
+{
+    return encode(executor, pending, first, count, 0, 1, false);
+}

@@ -1,0 +1,213 @@
+/* A program on a Metal device: plans as dispatches, weights, state and the ring of steps. Private to
+ * backend/metal. */
+#ifndef METAL_EXECUTOR_H
+#define METAL_EXECUTOR_H
+
+#include "backend/backend.h"
+#include "backend/common/lowering.h"
+#include "backend/common/pace.h"
+#include "backend/common/state.h"
+#include "backend/common/steps.h"
+#include "backend/common/weights.h"
+#include "backend/metal/metal_device.h"
+
+enum {
+    STEPS_IN_FLIGHT = 2,
+    RING_ENTRIES = STEPS_IN_FLIGHT + 1, /* the last step's results stay while others are in flight */
+    TOKENS_AHEAD = 8,
+    MAX_REPEAT = 64,
+    MAX_BINDINGS = 7,
+    MAX_USES = OP_MAX_BUFFERS + OP_MAX_BUFFERS + 1,
+    MAX_ARGUMENT_BYTES = 80,
+};
+
+/* The place of a weight: in a buffer over the mapped file, or as floats among the vectors. */
+struct metal_weight {
+    uint32_t window; /* index in the executor's windows */
+    uint64_t offset; /* in bytes */
+    uint32_t vector; /* in floats; METAL_NO_OPERAND: a matrix */
+};
+
+/* A range of memory that a dispatch reads or writes, for barriers. */
+enum metal_resource { USES_ARENA, USES_RECURRENT, USES_TOKENS, USES_STEP, USES_CACHES };
+struct metal_use {
+    uint32_t resource; /* USES_CACHES + buffer: a KV cache */
+    uint64_t begin, end;
+    bool writes;
+};
+
+struct metal_binding {
+    const struct metal_buffer *buffer;
+    uint64_t entry_bytes; /* the part of each entry of the ring; 0: the whole buffer */
+};
+
+struct metal_dispatch {
+    objc_id pipeline;
+    uint8_t arguments[MAX_ARGUMENT_BYTES]; /* index 0; the bindings follow */
+    uint32_t argument_bytes;
+    struct metal_binding bindings[MAX_BINDINGS];
+    uint32_t binding_count;
+    uint32_t groups; /* threadgroups for each of the live rows */
+    enum row_kind rows;
+    uint32_t rows_per_group; /* rows that a threadgroup takes; 0: one threadgroup for all */
+    uint32_t threads, threadgroup_bytes;
+    struct metal_use uses[MAX_USES];
+    uint32_t use_count;
+    uint32_t group;     /* of the plan */
+    bool begins, waits; /* takes the step; needs a barrier before it */
+};
+
+struct metal_plan {
+    struct plan lowered;
+    struct metal_dispatch *dispatches;
+    uint32_t dispatch_count;
+    size_t dispatch_capacity;
+    uint32_t barriers; /* of one token */
+};
+
+/* A run of a submitted step. */
+struct pending_run {
+    uint32_t slot, count;
+    bool samples;
+    uint8_t read_version, write_version, next_version;
+};
+
+struct pending_step {
+    uint64_t ticket;
+    uint32_t live[ROW_KIND_COUNT];
+    uint32_t repeat;
+    const volatile bool *cancel;
+    const struct metal_plan *plan;
+    objc_id commands[MAX_REPEAT]; /* referenced until the entry is used again */
+    uint32_t command_count;
+    struct pending_run *runs;   /* [slots] */
+    struct run_result *results; /* [slots] */
+    enum salvo_status status;
+};
+
+/* The bias that a slot's row of the bias buffer has. */
+struct metal_bias {
+    const float *bias;
+    uint64_t version;
+};
+
+struct executor {
+    const struct program *program;
+    struct backend_options options;
+    struct metal_device device;
+    struct arena tables;
+    struct metal_plan single, batch, debug;
+    struct metal_pipeline *pipelines;
+    uint32_t pipeline_count;
+
+    struct metal_weight *weights; /* [buffers] */
+    struct metal_buffer *windows; /* over the mapped file */
+    uint32_t window_count;
+    struct state_layout state;
+    struct metal_buffer *kv_pages; /* [buffers] */
+    uint32_t *rope_offsets;        /* [ropes], in floats */
+    struct metal_buffer arena, debug_arena, vectors, recurrent, kept_states, ropes, tokens, next, changed,
+        biases;
+    struct metal_buffer ring, masks; /* a part for each entry */
+    uint64_t entry_bytes, mask_bytes;
+    uint64_t weight_bytes, state_bytes, scratch_bytes;
+
+    struct metal_bias *slot_biases; /* [slots] */
+    uint8_t *versions;              /* [slots]: the committed version of recurrent state */
+    struct pending_step pending[RING_ENTRIES];
+    uint64_t submitted, completed; /* tickets */
+    struct pace pace;
+    const struct pending_step *last; /* whose logits the arena has */
+    struct sampling_logprob logprobs[1 + MAX_TOP_LOGPROBS];
+    bool is_lost;
+    struct backend_counters counters;
+    uint64_t objects_at_load;
+};
+
+/* metal_open.c */
+enum salvo_status metal_executor_open(
+    const struct program *program, const struct backend_options *options, struct executor **out);
+void metal_executor_close(struct executor *executor);
+
+/* metal_weights.c: places the weights, before any is read; then reads the vectors. */
+enum salvo_status metal_weights_place(struct executor *executor);
+enum salvo_status metal_weights_load(struct executor *executor);
+
+/* State of compiling a plan; `offsets` [buffers] are offsets in `arena`. */
+struct compiling {
+    struct executor *executor;
+    struct metal_plan *plan;
+    const struct metal_buffer *arena;
+    const size_t *offsets;
+    size_t private_at; /* offset of the plan's private buffers */
+    uint32_t group;    /* of the plan, whose ops are being added */
+};
+
+/* metal_compile.c */
+enum salvo_status metal_plan_compile(struct compiling *compiling);
+void metal_plan_close(struct metal_plan *plan);
+size_t metal_private_at(const struct plan *plan); /* behind the arena's shared part */
+
+/* Adds a dispatch for an op; `constants` may be NULL. Then its bindings, in the order of the kernel. */
+enum salvo_status metal_add_dispatch(struct compiling *compiling, const char *kernel,
+    const uint32_t *constants, uint32_t threads, struct metal_dispatch **out);
+void metal_set_arguments(struct metal_dispatch *dispatch, const void *arguments, size_t bytes);
+void metal_bind(struct metal_dispatch *dispatch, const struct metal_buffer *buffer);
+void metal_bind_step(const struct compiling *compiling, struct metal_dispatch *dispatch);
+uint32_t metal_arena_at(const struct compiling *compiling, buffer_id buffer); /* in floats */
+uint32_t metal_vector_at(const struct compiling *compiling, buffer_id buffer);
+uint32_t metal_columns(const struct compiling *compiling, buffer_id buffer);
+
+/* metal_rows.c, metal_matmul.c, metal_attend.c: the dispatch of an op. */
+enum salvo_status metal_compile_row_op(struct compiling *compiling, const struct op *op);
+enum salvo_status metal_compile_matmul(struct compiling *compiling, const struct op *op);
+enum salvo_status metal_compile_append(struct compiling *compiling, const struct op *op);
+enum salvo_status metal_compile_attend(struct compiling *compiling, const struct op *op);
+enum salvo_status metal_compile_wkv7(struct compiling *compiling, const struct op *op);
+enum salvo_status metal_compile_sample(struct compiling *compiling, const struct op *op);
+
+/* metal_encode.c: the dispatches of `tokens` tokens of a step as one command buffer, committed. The last one
+ * of a step signals its end. */
+enum salvo_status metal_encode_step(struct executor *executor, struct pending_step *pending,
+    uint32_t first_token, uint32_t tokens, bool is_last);
+/* Dispatches first .. first + count - 1 of a plan, for the debug path. */
+enum salvo_status metal_encode_some(
+    struct executor *executor, struct pending_step *pending, uint32_t first, uint32_t count);
+
+/* metal_step.c */
+enum salvo_status metal_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket);
+enum salvo_status metal_wait(struct executor *executor, uint64_t ticket, struct run_result *results);
+enum salvo_status metal_progress(
+    struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done);
+enum salvo_status metal_step_begin(
+    struct executor *executor, const struct step *step, struct pending_step **out);
+enum salvo_status metal_step_commit(struct executor *executor, struct pending_step *pending);
+/* Waits until the event has the step's ticket. */
+enum salvo_status metal_wait_for_step(struct executor *executor, struct pending_step *pending);
+void metal_release_commands(struct pending_step *pending);
+/* Waits for the command buffers themselves, which may be parts of a step, and releases them. */
+enum salvo_status metal_wait_for_commands(struct executor *executor, struct pending_step *pending);
+enum salvo_status metal_wait_for_all(struct executor *executor);
+struct step_header *metal_ring_entry(const struct executor *executor, uint64_t ticket);
+
+/* metal_state.c */
+enum salvo_status metal_states_open(struct executor *executor);
+uint32_t metal_head_bytes(const struct executor *executor, buffer_id cache); /* at one position */
+size_t metal_state_size(const struct executor *executor, uint32_t positions);
+enum salvo_status metal_state_save(
+    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
+enum salvo_status metal_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
+    uint32_t positions, const int32_t *ids, const uint8_t *data);
+enum salvo_status metal_page_copy(struct executor *executor, uint32_t to, uint32_t from);
+enum salvo_status metal_recurrent_copy(struct executor *executor, uint32_t to, uint32_t from);
+enum salvo_status metal_set_tokens(
+    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count);
+
+/* metal_debug.c: struct backend_debug. */
+const struct plan *metal_debug_plan(const struct executor *executor, uint32_t tokens);
+enum salvo_status metal_debug_begin(struct executor *executor, const struct step *step, const size_t *offsets,
+    size_t bytes, uint8_t **out_memory);
+enum salvo_status metal_debug_run(struct executor *executor, uint32_t group);
+void metal_debug_end(struct executor *executor);
+
+#endif

@@ -1,0 +1,186 @@
+/* Opens an executor: places the weights, allocates all memory and makes the pipelines before weights are
+ * read. */
+#include "backend/common/checks.h"
+#include "backend/metal/metal_executor.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A step that takes longer delays what the same GPU draws. */
+static const uint64_t target_ns = 80000000;
+enum { FIRST_CHUNK = 64 };
+
+static enum salvo_status open_scratch_buffer(
+    struct executor *executor, uint64_t size, const char *what, struct metal_buffer *out)
+{
+    enum salvo_status status = metal_buffer_open(&executor->device, size, what, out);
+    if (status == SALVO_OK)
+        memset(out->bytes, 0, out->size);
+    executor->scratch_bytes += out->size;
+    return status;
+}
+
+/* cos and sin of positions 0 .. 255 and of all multiples of 256, computed in double; the device combines two
+ * entries. */
+static enum salvo_status open_ropes(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = executor->program;
+    const uint32_t upper = executor->options.context / 256 + 1;
+    size_t floats = 0, place = 0;
+    TRY(ARENA_NEW(&executor->tables, &executor->rope_offsets, program->rope_count));
+    for (uint32_t i = 0; i < program->rope_count; i++)
+        floats += (size_t)(256 + upper) * program->ropes[i].dimensions;
+    TRY(open_scratch_buffer(executor, floats * sizeof(float), "angles", &executor->ropes));
+    float *table = (float *)(void *)executor->ropes.bytes;
+    for (uint32_t i = 0; i < program->rope_count; i++) {
+        const struct rope *rope = &program->ropes[i];
+        executor->rope_offsets[i] = (uint32_t)place;
+        for (uint32_t row = 0; row < 256 + upper; row++) {
+            const double position = row < 256 ? row : (double)(row - 256) * 256;
+            const double magnitude = row < 256 ? 1 : (double)rope->magnitude;
+            for (uint32_t j = 0; j < rope->dimensions / 2; j++) {
+                table[place++] = (float)(cos(position * rope->frequencies[j]) * magnitude);
+                table[place++] = (float)(sin(position * rope->frequencies[j]) * magnitude);
+            }
+        }
+    }
+cleanup:
+    return status;
+}
+
+static uint64_t arena_bytes(const struct plan *plan)
+{
+    return metal_private_at(plan) + plan->private_bytes;
+}
+
+static enum salvo_status open_scratch(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct backend_options *options = &executor->options;
+    const uint64_t single = arena_bytes(&executor->single.lowered),
+                   batch = arena_bytes(&executor->batch.lowered), vocabulary = executor->program->vocabulary;
+    const uint64_t words = (uint64_t)2 * options->batch + options->outputs +
+                           (uint64_t)options->slots * executor->state.pages_per_slot + options->batch;
+    executor->entry_bytes = (sizeof(struct step_header) + options->slots * sizeof(struct step_run) +
+                                words * sizeof(uint32_t) + 255) /
+                            256 * 256;
+    executor->mask_bytes =
+        (options->slots * step_mask_words(executor->program->vocabulary) * sizeof(uint32_t) + 255) / 256 *
+        256;
+    TRY(open_scratch_buffer(executor, single > batch ? single : batch, "scratch", &executor->arena));
+    TRY(open_scratch_buffer(executor, executor->entry_bytes * RING_ENTRIES, "steps", &executor->ring));
+    TRY(open_scratch_buffer(executor, executor->mask_bytes * RING_ENTRIES, "masks", &executor->masks));
+    TRY(open_scratch_buffer(executor, options->slots * (options->context + UINT64_C(1)) * sizeof(int32_t),
+        "ids", &executor->tokens));
+    TRY(open_scratch_buffer(executor, options->slots * sizeof(uint32_t), "positions", &executor->next));
+    TRY(open_scratch_buffer(
+        executor, options->outputs * vocabulary * sizeof(float), "sampling", &executor->changed));
+    TRY(open_scratch_buffer(
+        executor, options->slots * vocabulary * sizeof(float), "biases", &executor->biases));
+    TRY(ARENA_NEW(&executor->tables, &executor->slot_biases, options->slots));
+    for (uint32_t i = 0; i < RING_ENTRIES; i++) {
+        TRY(ARENA_NEW(&executor->tables, &executor->pending[i].runs, options->slots));
+        TRY(ARENA_NEW(&executor->tables, &executor->pending[i].results, options->slots));
+    }
+cleanup:
+    return status;
+}
+
+static enum salvo_status lower_plans(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct backend_options *options = &executor->options;
+    const struct lowering_options single = {{1, 1, 1}, .max_rounded = MAX_ROUNDED};
+    const struct lowering_options batch = {
+        {options->batch, options->slots, options->outputs}, .max_rounded = MAX_ROUNDED};
+    TRY(lower_program(executor->program, &single, &executor->tables, &executor->single.lowered));
+    TRY(lower_program(executor->program, &batch, &executor->tables, &executor->batch.lowered));
+cleanup:
+    return status;
+}
+
+static enum salvo_status compile(struct executor *executor, struct metal_plan *plan)
+{
+    struct compiling compiling = {.executor = executor,
+        .plan = plan,
+        .arena = &executor->arena,
+        .offsets = plan->lowered.offsets,
+        .private_at = metal_private_at(&plan->lowered)};
+    return metal_plan_compile(&compiling);
+}
+
+/* The device may page out what exceeds its working set, at a thousandth of the speed. */
+static enum salvo_status check_working_set(const struct executor *executor)
+{
+    const uint64_t bytes = executor->weight_bytes + executor->state_bytes + executor->scratch_bytes,
+                   most = executor->device.working_set;
+    if (bytes <= most)
+        return SALVO_OK;
+    return fail(SALVO_ERROR_MEMORY,
+        "the model needs %llu MB (weights %llu, states %llu, scratch %llu); %s recommends at most %llu MB",
+        (unsigned long long)(bytes / 1000000), (unsigned long long)(executor->weight_bytes / 1000000),
+        (unsigned long long)(executor->state_bytes / 1000000),
+        (unsigned long long)(executor->scratch_bytes / 1000000), executor->device.physical->name,
+        (unsigned long long)(most / 1000000));
+}
+
+enum salvo_status metal_executor_open(
+    const struct program *program, const struct backend_options *options, struct executor **out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct executor *executor = NULL;
+    *out = NULL;
+    TRY(NEW(&executor, 1));
+    executor->program = program;
+    executor->options = *options;
+    TRY(backend_complete_options(&executor->options));
+    TRY(metal_device_open(options->device, &executor->device));
+    pace_open(&executor->pace, target_ns, executor->options.batch, FIRST_CHUNK);
+    TRY(lower_plans(executor));
+    TRY(metal_weights_place(executor));
+    TRY(metal_states_open(executor));
+    TRY(open_scratch(executor));
+    TRY(open_ropes(executor));
+    TRY(check_working_set(executor));
+    TRY(compile(executor, &executor->single));
+    TRY(compile(executor, &executor->batch));
+    TRY(metal_weights_load(executor));
+    executor->objects_at_load = executor->device.objects;
+    *out = executor;
+    executor = NULL;
+cleanup:
+    metal_executor_close(executor);
+    return status;
+}
+
+void metal_executor_close(struct executor *executor)
+{
+    if (!executor)
+        return;
+    if (executor->device.physical) {
+        struct metal_buffer *const buffers[] = {&executor->arena, &executor->vectors, &executor->recurrent,
+            &executor->kept_states, &executor->ropes, &executor->tokens, &executor->next, &executor->changed,
+            &executor->biases, &executor->ring, &executor->masks};
+        (void)metal_wait_for_all(executor);
+        for (uint32_t i = 0; i < RING_ENTRIES; i++)
+            metal_release_commands(&executor->pending[i]);
+        metal_debug_end(executor);
+        metal_plan_close(&executor->single);
+        metal_plan_close(&executor->batch);
+        for (uint32_t i = 0; i < executor->pipeline_count; i++)
+            objc_release(executor->pipelines[i].handle);
+        for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+            metal_buffer_close(buffers[i]);
+        for (uint32_t i = 0; i < executor->window_count; i++)
+            metal_buffer_close(&executor->windows[i]);
+        for (uint32_t i = 0; executor->kv_pages && i < executor->program->buffer_count; i++)
+            metal_buffer_close(&executor->kv_pages[i]);
+        metal_device_close(&executor->device);
+    }
+    memory_free(executor->pipelines);
+    arena_free(&executor->tables);
+    memory_free(executor);
+}

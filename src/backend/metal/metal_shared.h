@@ -1,0 +1,163 @@
+/* The structs and numbers that the host and the kernels share. The kernels' source begins with this file. */
+#ifndef METAL_SHARED_H
+#define METAL_SHARED_H
+
+#ifdef __METAL_VERSION__
+#define FUNCTION_CONSTANT(type, name, index) constant type name [[function_constant(index)]];
+#define THREADGROUP_MEMORY(type, name)       threadgroup type *name [[threadgroup(0)]]
+#else
+#include <stdint.h>
+#endif
+
+#define METAL_NO_OPERAND 0xffffffffu
+
+/* Threads of a threadgroup, a multiple of the 32 of a simdgroup. */
+#define METAL_ROW_THREADS    128
+#define METAL_MATMUL_THREADS 64
+#define METAL_ATTEND_THREADS 128
+#define METAL_SAMPLE_THREADS 256
+
+/* Most rows of x that a threadgroup of a matmul takes; most elements of a head in attention, in wkv7. */
+#define METAL_MATMUL_TOKENS 8
+#define METAL_ATTEND_DIM    512
+#define METAL_WKV7_DIM      64
+
+#define METAL_PAGE_POSITIONS 256
+#define METAL_STOP_IDS       32
+#define METAL_VERSIONS       3 /* of recurrent state: the committed one, and two that a step alternates between */
+
+/* enum run_source, enum run_logits, enum row_kind */
+#define METAL_SOURCE_LAST  1
+#define METAL_LOGITS_LAST  1
+#define METAL_ROWS_TOKENS  0
+#define METAL_ROWS_RUNS    1
+#define METAL_ROWS_OUTPUTS 2
+
+/* enum tensor_type */
+#define METAL_F32    0
+#define METAL_F16    1
+#define METAL_Q4_0   2
+#define METAL_Q4_1   3
+#define METAL_Q5_0   6
+#define METAL_Q5_1   7
+#define METAL_Q8_0   8
+#define METAL_Q2_K   10
+#define METAL_Q3_K   11
+#define METAL_Q4_K   12
+#define METAL_Q5_K   13
+#define METAL_Q6_K   14
+#define METAL_IQ4_NL 20
+#define METAL_IQ4_XS 23
+#define METAL_BF16   30
+#define METAL_MXFP4  39
+
+/* enum op_kind, of ops that share a kernel */
+#define METAL_RMS_NORM    1
+#define METAL_LAYER_NORM  2
+#define METAL_L2_NORM     3
+#define METAL_GLU         8
+#define METAL_ADD         9
+#define METAL_MUL         10
+#define METAL_LERP        11
+#define METAL_RWKV_KEY    13
+#define METAL_SELECT_ROWS 16
+#define METAL_SOFTCAP     17
+
+/* enum activation */
+#define METAL_SILU         1
+#define METAL_GELU         2
+#define METAL_TANH         3
+#define METAL_SIGMOID      4
+#define METAL_RELU_SQUARED 5
+#define METAL_DECAY        6
+
+/* Function constants. */
+#define METAL_CONSTANT_KIND   0 /* type of the weights or the cache, or kind of op */
+#define METAL_CONSTANT_LANES  1 /* of a row of a matrix */
+#define METAL_CONSTANT_TOKENS 2 /* rows of x of a threadgroup */
+#define METAL_CONSTANT_ROUNDS 3 /* x is rounded to half precision */
+#define METAL_CONSTANTS       4
+
+/*
+ * A step as the device reads it: this header, a step_run for each slot, then words at the offsets that the
+ * header has, counted from its beginning. The device changes it when a step repeats.
+ */
+struct step_header {
+    uint32_t live[3];  /* rows of each kind; 0: all runs have ended */
+    uint32_t given[3]; /* the same, as the host submitted them */
+    uint32_t rows_at;  /* [tokens] {run, position} */
+    uint32_t outputs_at, pages_at, pages_stride, ids_at;
+    uint32_t context;
+    uint32_t cancelled; /* set by the host while the step runs */
+    uint32_t stop_count;
+    int32_t stop_ids[METAL_STOP_IDS];
+};
+
+struct step_run {
+    uint32_t slot, first, count, first_row, logits, source, limit, stop_mask;
+    uint32_t read_version, write_version, next_version;
+    uint32_t is_live; /* 0: it has ended, or its slot is not at its first position */
+    /* Sampler settings. */
+    uint32_t has_mask, has_bias, is_argmax, top_k, recent;
+    float temperature, inverse_temperature, repeat_penalty, inverse_repeat, presence_penalty,
+        frequency_penalty;
+    uint32_t top_p_off, top_p, min_p_low, min_p_high, seed_low, seed_high;
+    /* Results. */
+    uint32_t sampled, ended, failed; /* failed: the position + 1 */
+};
+
+struct begin_arguments {
+    uint32_t repetition; /* 0: the first token of a step */
+};
+
+/* Offsets in the arena and in the vectors are in floats. */
+struct row_arguments {
+    uint32_t x, y, z, u, to;
+    uint32_t weight, bias, weight_is_scratch;
+    uint32_t columns, group, row_kind, activation;
+    float number;
+};
+
+struct embed_arguments {
+    uint64_t table; /* bytes into the buffer of weights */
+    uint32_t row_bytes, rows, columns, to;
+    float scale;
+};
+
+struct rope_arguments {
+    uint32_t to, columns, heads, head_dim, dimensions, halves;
+    uint32_t table; /* offset of the rope's angles, in floats */
+};
+
+struct append_arguments {
+    uint32_t k, v, heads, head_dim;
+    uint32_t head_bytes; /* of one head at one position, elements and scales */
+};
+
+struct shift_arguments {
+    uint32_t x, to, columns, state, recurrent_elements;
+};
+
+struct matmul_arguments {
+    uint64_t weights; /* bytes into the buffer of weights */
+    uint64_t row_bytes;
+    uint32_t rows, columns;
+    uint32_t x, to, bias;
+    uint32_t row_kind, accumulates, activation;
+};
+
+struct attend_arguments {
+    uint32_t q, to, heads, kv_heads, head_dim, window, head_bytes;
+    float scale, cap;
+};
+
+struct wkv7_arguments {
+    uint32_t r, w, k, v, kk, a, to;
+    uint32_t heads, head_dim, state, recurrent_elements;
+};
+
+struct sample_arguments {
+    uint32_t logits, vocabulary;
+};
+
+#endif

@@ -1,0 +1,144 @@
+/* KV caches in pages of [heads][256 positions][elements, scales], and recurrent state in versions, in memory
+ * that the host reads and writes. */
+#include "backend/common/checks.h"
+#include "backend/metal/metal_executor.h"
+
+#include <string.h>
+
+uint32_t metal_head_bytes(const struct executor *executor, buffer_id cache)
+{
+    return (uint32_t)((kv_head_bytes(&executor->state.caches[cache]) + 3) / 4 * 4);
+}
+
+static struct kv_page_layout page_layout(const struct kv_cache *cache, size_t position_bytes)
+{
+    return (struct kv_page_layout){
+        .head_bytes = PAGE_POSITIONS * position_bytes,
+        .position_step = position_bytes,
+        .element_step = cache->element_bytes,
+        .scales_at = (size_t)cache->head_dim * cache->element_bytes,
+        .scale_position_step = position_bytes,
+        .scale_step = sizeof(uint16_t),
+    };
+}
+
+enum salvo_status metal_states_open(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = executor->program;
+    TRY(state_layout_open(program, &executor->options, 1, &executor->tables, &executor->state));
+    TRY(ARENA_NEW(&executor->tables, &executor->kv_pages, program->buffer_count));
+    TRY(ARENA_NEW(&executor->tables, &executor->versions, executor->options.slots));
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        struct kv_cache *cache = &executor->state.caches[i];
+        if (!cache->heads)
+            continue;
+        cache->page = page_layout(cache, metal_head_bytes(executor, (buffer_id)i));
+        TRY(metal_buffer_open(&executor->device, executor->state.pages * (uint64_t)kv_page_bytes(cache),
+            program->buffers[i].name, &executor->kv_pages[i]));
+        executor->state_bytes += executor->kv_pages[i].size;
+    }
+    TRY(metal_buffer_open(&executor->device,
+        executor->state.recurrent_elements * executor->options.slots * METAL_VERSIONS * sizeof(float),
+        "recurrent states", &executor->recurrent));
+    memset(executor->recurrent.bytes, 0, executor->recurrent.size);
+    executor->state_bytes += executor->recurrent.size;
+    /* No kernel reads them. */
+    TRY(metal_buffer_open(&executor->device,
+        executor->state.recurrent_elements * executor->options.states * sizeof(float),
+        "kept recurrent states", &executor->kept_states));
+    executor->state_bytes += executor->kept_states.size;
+cleanup:
+    return status;
+}
+
+size_t metal_state_size(const struct executor *executor, uint32_t positions)
+{
+    return state_saved_bytes(executor->program, &executor->state, positions);
+}
+
+static uint8_t *page_at(const struct executor *executor, buffer_id buffer, uint32_t page)
+{
+    return executor->kv_pages[buffer].bytes + page * kv_page_bytes(&executor->state.caches[buffer]);
+}
+
+static enum salvo_status move_page(
+    struct executor *executor, buffer_id buffer, uint32_t page, uint32_t count, uint8_t *saved, bool restores)
+{
+    kv_page_copy(&executor->state.caches[buffer], page_at(executor, buffer, page), count, saved, restores);
+    return SALVO_OK;
+}
+
+/* The state of a slot, or a kept state. */
+static uint8_t *recurrent_at(const struct executor *executor, uint32_t number)
+{
+    const uint32_t slots = executor->options.slots;
+    const uint64_t bytes = executor->state.recurrent_elements * sizeof(float);
+    if (number >= slots)
+        return executor->kept_states.bytes + (number - slots) * bytes;
+    return executor->recurrent.bytes +
+           ((uint64_t)number * METAL_VERSIONS + executor->versions[number]) * bytes;
+}
+
+enum salvo_status metal_state_save(
+    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(backend_check_slot(&executor->options, slot, positions));
+    TRY(metal_wait_for_all(executor));
+    TRY(kv_pages_save(executor->program, &executor->state, pages, positions, out, executor, move_page));
+    memcpy(out + state_saved_kv_bytes(executor->program, &executor->state, positions),
+        recurrent_at(executor, slot), executor->state.recurrent_elements * sizeof(float));
+cleanup:
+    return status;
+}
+
+enum salvo_status metal_set_tokens(
+    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(backend_check_slot(&executor->options, slot, count));
+    TRY(metal_wait_for_all(executor));
+    if (count)
+        memcpy((int32_t *)(void *)executor->tokens.bytes + slot_tokens_at(&executor->options, slot), ids,
+            count * sizeof *ids);
+cleanup:
+    return status;
+}
+
+enum salvo_status metal_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
+    uint32_t positions, const int32_t *ids, const uint8_t *data)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(metal_set_tokens(executor, slot, ids, positions));
+    TRY(kv_pages_restore(executor->program, &executor->state, pages, positions, data, executor, move_page));
+    memcpy(recurrent_at(executor, slot),
+        data + state_saved_kv_bytes(executor->program, &executor->state, positions),
+        executor->state.recurrent_elements * sizeof(float));
+cleanup:
+    return status;
+}
+
+enum salvo_status metal_page_copy(struct executor *executor, uint32_t to, uint32_t from)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(metal_wait_for_all(executor));
+    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
+        const struct kv_cache *cache = &executor->state.caches[i];
+        if (cache->heads)
+            memcpy(page_at(executor, (buffer_id)i, to), page_at(executor, (buffer_id)i, from),
+                kv_page_bytes(cache));
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status metal_recurrent_copy(struct executor *executor, uint32_t to, uint32_t from)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(metal_wait_for_all(executor));
+    memcpy(recurrent_at(executor, to), recurrent_at(executor, from),
+        executor->state.recurrent_elements * sizeof(float));
+cleanup:
+    return status;
+}

@@ -1,0 +1,124 @@
+/* The KV cache: pages of [heads][256 positions][elements, then for Q8_0 the scales of 32 elements]. */
+
+inline device uchar *cached_head(device uchar *cache, uint page, uint position, uint heads, uint head, uint head_bytes)
+{
+    ulong place = ((ulong)page * heads + head) * METAL_PAGE_POSITIONS + position % METAL_PAGE_POSITIONS;
+    return cache + place * head_bytes;
+}
+
+/* Up to 32 elements as int8 with their scale. */
+inline void append_bytes(device const float *x, uint count, device uchar *codes, device uchar *scale_at)
+{
+    float most = 0;
+    for (uint i = 0; i < count; i++) {
+        float magnitude = fabs(x[i]);
+        most = isnan(magnitude) || magnitude > most ? magnitude : most;
+    }
+    half scale = (half)(most * (1.0f / 127.0f));
+    float value = (float)scale, inverse = 1.0f / value;
+    bool is_usable = value > 0 && !isinf(value) && !isnan(value);
+    for (uint i = 0; i < count; i++)
+        codes[i] = (uchar)(char)(is_usable ? rint(clamp(x[i] * inverse, -127.0f, 127.0f)) : 0);
+    *(device ushort *)scale_at = is_usable ? as_type<ushort>(scale) : value == 0 ? 0 : 0x7e00;
+}
+
+/* A thread appends up to 32 elements of a key or a value. */
+kernel void append(constant append_arguments &arguments [[buffer(0)]], device float *arena [[buffer(1)]],
+    device uchar *keys [[buffer(2)]], device uchar *values [[buffer(3)]], device step_header *step [[buffer(4)]],
+    uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]])
+{
+    uint row = group.y, index = group.x * METAL_ROW_THREADS + tid;
+    uint units = (arguments.head_dim + 31) / 32, unit = index % units, place = index / units;
+    if (row >= step->live[METAL_ROWS_TOKENS] || place >= 2 * arguments.heads)
+        return;
+    bool is_key = place < arguments.heads;
+    uint head = is_key ? place : place - arguments.heads, position = row_position(step, row);
+    uint page = page_of(step, row_run(step, row), position), count = min(32u, arguments.head_dim - 32 * unit);
+    device const float *x = arena + (is_key ? arguments.k : arguments.v) +
+                            ((ulong)row * arguments.heads + head) * arguments.head_dim + 32 * unit;
+    device uchar *to =
+        cached_head(is_key ? keys : values, page, position, arguments.heads, head, arguments.head_bytes);
+    if (KIND == METAL_Q8_0) {
+        append_bytes(x, count, to + 32 * unit, to + arguments.head_dim + 2 * unit);
+        return;
+    }
+    for (uint i = 0; i < count; i++) {
+        if (KIND == METAL_F32)
+            ((device float *)to)[32 * unit + i] = x[i];
+        else
+            ((device half *)to)[32 * unit + i] = (half)x[i];
+    }
+}
+
+inline float cached_element(device const uchar *head, uint element, uint head_dim)
+{
+    if (KIND == METAL_F32)
+        return ((device const float *)head)[element];
+    if (KIND == METAL_F16)
+        return (float)((device const half *)head)[element];
+    return (float)(char)head[element] * half_at(head + head_dim + element / 32 * 2);
+}
+
+/*
+ * One query against the positions that it sees. Each simdgroup takes every fourth position and keeps a running softmax;
+ * a lane has every 32nd element of the head. The simdgroups are merged at the end.
+ */
+kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device float *arena [[buffer(1)]],
+    device uchar *keys [[buffer(2)]], device uchar *values [[buffer(3)]], device step_header *step [[buffer(4)]],
+    uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
+    THREADGROUP_MEMORY(float, shared))
+{
+    uint head = group.x, row = group.y, lane = tid % 32, team = tid / 32, dim = arguments.head_dim;
+    const uint teams = METAL_ATTEND_THREADS / 32;
+    if (row >= step->live[METAL_ROWS_TOKENS])
+        return;
+    uint run = row_run(step, row), position = row_position(step, row);
+    uint kv_head = head / (arguments.heads / arguments.kv_heads);
+    uint first = arguments.window != 0 && position + 1 > arguments.window ? position + 1 - arguments.window : 0;
+    device const float *query = arena + arguments.q + ((ulong)row * arguments.heads + head) * dim;
+    float q[METAL_ATTEND_DIM / 32], sums[METAL_ATTEND_DIM / 32], largest = -INFINITY, total = 0;
+    for (uint i = 0; i * 32 < dim; i++) {
+        q[i] = 32 * i + lane < dim ? query[32 * i + lane] : 0;
+        sums[i] = 0;
+    }
+    for (uint j = first + team; j <= position; j += teams) {
+        uint page = page_of(step, run, j);
+        device const uchar *key = cached_head(keys, page, j, arguments.kv_heads, kv_head, arguments.head_bytes);
+        device const uchar *value = cached_head(values, page, j, arguments.kv_heads, kv_head, arguments.head_bytes);
+        float score = 0;
+        for (uint i = 0; 32 * i + lane < dim; i++)
+            score = fma(q[i], cached_element(key, 32 * i + lane, dim), score);
+        score = simd_sum(score) * arguments.scale;
+        if (arguments.cap != 0)
+            score = arguments.cap * stable_tanh(score / arguments.cap);
+        float next = max(largest, score), keeps = precise::exp(largest - next), weight = precise::exp(score - next);
+        total = total * keeps + weight;
+        for (uint i = 0; 32 * i + lane < dim; i++)
+            sums[i] = sums[i] * keeps + weight * cached_element(value, 32 * i + lane, dim);
+        largest = next;
+    }
+    threadgroup float *own = shared + team * (dim + 2);
+    if (lane == 0) {
+        own[0] = largest;
+        own[1] = total;
+    }
+    for (uint i = 0; 32 * i + lane < dim; i++)
+        own[2 + 32 * i + lane] = sums[i];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    float most = -INFINITY, sum = 0;
+    for (uint i = 0; i < teams; i++)
+        most = max(most, shared[i * (dim + 2)]);
+    for (uint i = 0; i < teams; i++) {
+        if (shared[i * (dim + 2) + 1] != 0) /* it has seen a position */
+            sum += shared[i * (dim + 2) + 1] * precise::exp(shared[i * (dim + 2)] - most);
+    }
+    for (uint element = tid; element < dim; element += METAL_ATTEND_THREADS) {
+        float result = 0;
+        for (uint i = 0; i < teams; i++) {
+            threadgroup const float *part = shared + i * (dim + 2);
+            if (part[1] != 0)
+                result += part[2 + element] * precise::exp(part[0] - most);
+        }
+        arena[arguments.to + ((ulong)row * arguments.heads + head) * dim + element] = result / sum;
+    }
+}

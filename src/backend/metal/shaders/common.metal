@@ -1,0 +1,122 @@
+/* Common to all kernels: the running step, roundings and activations. */
+#include <metal_stdlib>
+using namespace metal;
+
+/* Results are the same bits everywhere, so no product may be joined with a sum unless fma says so. */
+#pragma METAL fp contract(off)
+
+FUNCTION_CONSTANT(uint, KIND, METAL_CONSTANT_KIND)
+FUNCTION_CONSTANT(uint, LANES, METAL_CONSTANT_LANES)
+FUNCTION_CONSTANT(uint, TOKENS, METAL_CONSTANT_TOKENS)
+FUNCTION_CONSTANT(uint, ROUNDS, METAL_CONSTANT_ROUNDS)
+
+/* ---- The step ---- */
+
+inline device step_run *run_at(device step_header *step, uint run)
+{
+    return (device step_run *)(step + 1) + run;
+}
+
+inline device uint *step_words(device step_header *step)
+{
+    return (device uint *)step;
+}
+
+inline uint row_run(device step_header *step, uint row)
+{
+    return step_words(step)[step->rows_at + 2 * row];
+}
+
+inline uint row_position(device step_header *step, uint row)
+{
+    return step_words(step)[step->rows_at + 2 * row + 1];
+}
+
+inline uint output_row(device step_header *step, uint output)
+{
+    return step_words(step)[step->outputs_at + output];
+}
+
+/* The page of the KV pool that has a position of a run. */
+inline uint page_of(device step_header *step, uint run, uint position)
+{
+    return step_words(step)[step->pages_at + run * step->pages_stride + position / METAL_PAGE_POSITIONS];
+}
+
+/* Where the recurrent state of a run begins, in floats. */
+inline ulong state_at(device step_run *run, uint version, uint recurrent_elements)
+{
+    return ((ulong)run->slot * METAL_VERSIONS + version) * recurrent_elements;
+}
+
+/* ---- Sums of a threadgroup ---- */
+
+/* The sum over all threads, for each of them; `parts` has a float for each simdgroup. */
+inline float sum_of_threads(float value, threadgroup float *parts, uint tid, uint threads)
+{
+    float part = simd_sum(value);
+    if (tid % 32 == 0)
+        parts[tid / 32] = part;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    float sum = 0;
+    for (uint i = 0; i < threads / 32; i++)
+        sum += parts[i];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    return sum;
+}
+
+/* ---- Numbers ---- */
+
+inline float half_value(ushort bits)
+{
+    return (float)as_type<half>(bits);
+}
+
+/* The nearest half, as a float; finite values out of range become the largest half. */
+inline float rounded_to_half(float value)
+{
+    if (isnan(value))
+        return value;
+    return (float)(half)clamp(value, -65504.0f, 65504.0f);
+}
+
+/* tanh without an overflow for large arguments. */
+inline float stable_tanh(float x)
+{
+    float magnitude = fabs(x), square = x * x;
+    if (magnitude < 0.625f) {
+        float p = -0.005704984f;
+        p = p * square + 0.020639080f;
+        p = p * square - 0.05373971f;
+        p = p * square + 0.13331389f;
+        p = p * square - 0.33333287f;
+        return x + x * square * p;
+    }
+    float result = 1.0f - 2.0f / (precise::exp(min(2.0f * magnitude, 88.0f)) + 1.0f);
+    return isnan(x) ? x : x < 0.0f ? -result : result;
+}
+
+inline float sigmoid(float x)
+{
+    return 1.0f / (1.0f + precise::exp(-x));
+}
+
+inline float activate(uint activation, float x)
+{
+    switch (activation) {
+    case METAL_SILU:
+        return x / (1.0f + precise::exp(-x));
+    case METAL_GELU:
+        return x / (1.0f + precise::exp(x * (x * x * 0.044715f + 1.0f) * -1.5957692f));
+    case METAL_TANH:
+        return stable_tanh(x);
+    case METAL_SIGMOID:
+        return sigmoid(x);
+    case METAL_RELU_SQUARED:
+        return x < 0.0f ? 0.0f : x * x;
+    case METAL_DECAY:
+        return precise::exp(-0.60653066f * sigmoid(x));
+    default:
+        return x;
+    }
+}

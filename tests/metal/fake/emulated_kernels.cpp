@@ -1,0 +1,100 @@
+#include "metal/fake/emulated_kernels.h"
+
+#include <metal_stdlib>
+
+#include <tuple>
+
+namespace
+{
+/* In the order of src/backend/metal/CMakeLists.txt. */
+/* clang-format off */
+#include "backend/metal/shaders/common.metal"
+#include "backend/metal/shaders/blocks.metal"
+#include "backend/metal/shaders/attend.metal"
+#include "backend/metal/shaders/matmul.metal"
+#include "backend/metal/shaders/rows.metal"
+#include "backend/metal/shaders/sample.metal"
+#include "backend/metal/shaders/step.metal"
+#include "backend/metal/shaders/wkv7.metal"
+/* clang-format on */
+
+/* ---- Arguments of a kernel, by their types; buffers are in the order of their indices ---- */
+
+template <class Type> struct argument;
+
+template <class Type> struct argument<Type *> {
+    enum { IS_BINDING = 1, IS_MEMORY = 0 };
+    static Type *take(const kernel_call &call, unsigned &next) { return (Type *)call.bindings[next++]; }
+};
+
+template <class Type> struct argument<const Type &> {
+    enum { IS_BINDING = 1, IS_MEMORY = 0 };
+    static const Type &take(const kernel_call &call, unsigned &next)
+    {
+        return *(const Type *)call.bindings[next++];
+    }
+};
+
+template <class Type> struct argument<metal::threadgroup_memory<Type>> {
+    enum { IS_BINDING = 0, IS_MEMORY = 1 };
+    static metal::threadgroup_memory<Type> take(const kernel_call &, unsigned &)
+    {
+        return {(Type *)emulator_shared()};
+    }
+};
+
+template <> struct argument<uint3> { /* threadgroup_position_in_grid */
+    enum { IS_BINDING = 0, IS_MEMORY = 0 };
+    static uint3 take(const kernel_call &call, unsigned &)
+    {
+        const unsigned place = emulator_place.x;
+        uint3 result = {place % call.groups[0], place / call.groups[0] % call.groups[1],
+            place / call.groups[0] / call.groups[1]};
+        return result;
+    }
+};
+
+template <> struct argument<uint> { /* thread_index_in_threadgroup */
+    enum { IS_BINDING = 0, IS_MEMORY = 0 };
+    static uint take(const kernel_call &, unsigned &) { return emulator_thread.x; }
+};
+
+template <auto Kernel> struct caller;
+
+template <class... Arguments, void (*Kernel)(Arguments...)> struct caller<Kernel> {
+    static void run(const kernel_call &call)
+    {
+        unsigned next = 0;
+        std::tuple<Arguments...> arguments{argument<Arguments>::take(call, next)...};
+        std::apply(Kernel, arguments);
+    }
+    static constexpr emulated_kernel entry(const char *name)
+    {
+        return {name, (0 + ... + (unsigned)argument<Arguments>::IS_BINDING),
+            (false || ... || argument<Arguments>::IS_MEMORY), run};
+    }
+};
+
+#define KERNEL(name) caller<name>::entry(#name)
+
+const emulated_kernel kernels[] = {KERNEL(append), KERNEL(attend), KERNEL(begin), KERNEL(bonus),
+    KERNEL(each_column), KERNEL(embed), KERNEL(matmul), KERNEL(normalise), KERNEL(rotate), KERNEL(sample),
+    KERNEL(shift), KERNEL(wkv7)};
+} // namespace
+
+const emulated_kernel *find_kernel(const std::string &name)
+{
+    for (const emulated_kernel &entry : kernels) {
+        if (name == entry.name)
+            return &entry;
+    }
+    return nullptr;
+}
+
+void set_function_constants(const unsigned values[METAL_CONSTANTS])
+{
+    KIND = values[METAL_CONSTANT_KIND];
+    LANES = values[METAL_CONSTANT_LANES];
+    TOKENS = values[METAL_CONSTANT_TOKENS];
+    ROUNDS = values[METAL_CONSTANT_ROUNDS];
+}

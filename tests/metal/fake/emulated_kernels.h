@@ -1,0 +1,30 @@
+/* The kernels of src/backend/metal/shaders, compiled as C++, and how a dispatch calls them. */
+#ifndef TESTS_METAL_EMULATED_KERNELS_H
+#define TESTS_METAL_EMULATED_KERNELS_H
+
+#include "backend/metal/metal_shared.h"
+
+#include <cstddef>
+#include <string>
+
+enum { MOST_BINDINGS = 8 };
+
+/* A threadgroup's view of a dispatch. */
+struct kernel_call {
+    void *bindings[MOST_BINDINGS]; /* nullptr: not bound */
+    unsigned groups[3];
+};
+
+struct emulated_kernel {
+    const char *name;
+    unsigned bindings; /* buffers and bytes, from index 0 on */
+    bool has_threadgroup_memory;
+    void (*run)(const kernel_call &call); /* as one thread of the emulator */
+};
+
+/* NULL: there is no such kernel. */
+const emulated_kernel *find_kernel(const std::string &name);
+
+void set_function_constants(const unsigned values[METAL_CONSTANTS]);
+
+#endif

@@ -1,0 +1,88 @@
+/* The Metal backend: sampling, and what it promises. */
+#include "conversation_checks.h"
+#include "metal/find_fake_metal.h"
+
+static void ids_are_chosen_as_sampling_defines(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), metal_options(1));
+    check_sampling(&fixture);
+    fixture_close(&fixture);
+}
+
+static void a_bias_counts(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), metal_options(1));
+    int32_t *ids = some_ids(5, fixture.vocabulary, 9), id;
+    set_greedy(fixture.session);
+    ASSERT_OK(salvo_session_set_bias(fixture.session, 11, 1000));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
+    ASSERT_OK(salvo_session_next(fixture.session, &id));
+    assert_int_equal(11, id);
+    ASSERT_OK(salvo_session_set_bias(fixture.session, 11, 0));
+    ASSERT_OK(salvo_session_set_bias(fixture.session, 12, 1000));
+    ASSERT_OK(salvo_session_next(fixture.session, &id));
+    assert_int_equal(12, id);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+static void a_run_that_misses_its_position_samples_nothing(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), metal_options(2));
+    check_missed_position(&fixture);
+    fixture_close(&fixture);
+}
+
+/* Eight tokens are one command buffer with one encoder, once the device's time for a token is known. */
+static void several_tokens_are_one_command_buffer(void **state)
+{
+    (void)state;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), metal_options(1));
+    const int32_t ids[] = {5, 6, 7};
+    set_greedy(fixture.session);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 3));
+    free(continuation(fixture.session, ids, 0, 5));
+    const struct fake_metal earlier = *fake_metal();
+    const struct salvo_counters before = counters_of(fixture.engine);
+    ASSERT_OK(salvo_session_generate(fixture.session,
+        &(struct salvo_generate_options){
+            .size = sizeof(struct salvo_generate_options), .max_tokens = 40, .ignore_end = true},
+        &result));
+    const struct salvo_counters after = counters_of(fixture.engine);
+    assert_int_equal(40, result.tokens);
+    assert_int_equal(5, after.submissions - before.submissions);
+    assert_int_equal(5, fake_metal()->commits - earlier.commits);
+    assert_int_equal(5, fake_metal()->encoders - earlier.encoders);
+    assert_int_equal(after.dispatches - before.dispatches, fake_metal()->dispatches - earlier.dispatches);
+    assert_int_equal(after.barriers - before.barriers, fake_metal()->barriers - earlier.barriers);
+    assert_true(after.barriers - before.barriers < after.dispatches - before.dispatches);
+    assert_int_equal(0, after.allocations_after_load);
+    fixture_close(&fixture);
+}
+
+static void auto_does_not_take_it(void **state)
+{
+    (void)state;
+    struct salvo_engine_options options = metal_options(1);
+    options.backend = "auto";
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), options);
+    assert_string_not_equal("metal", salvo_engine_info(fixture.engine)->backend);
+    fixture_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_are_chosen_as_sampling_defines),
+        cmocka_unit_test(a_bias_counts),
+        cmocka_unit_test(a_run_that_misses_its_position_samples_nothing),
+        cmocka_unit_test(several_tokens_are_one_command_buffer),
+        cmocka_unit_test(auto_does_not_take_it),
+        cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,155 @@
+/* A Metal that fails: each object that cannot be made, command buffers that end with an error, too little
+ * memory. Nothing is lost but the engine, which can be opened again. */
+#include "metal/find_fake_metal.h"
+
+#include "base/memory.h"
+
+#include <stdio.h>
+
+static struct salvo_engine_options small_options(void)
+{
+    struct salvo_engine_options options = metal_options(1);
+    options.context = 32;
+    options.batch = 8;
+    return options;
+}
+
+static void every_object_of_opening_can_fail(void **state)
+{
+    (void)state;
+    const struct salvo_engine_options options = small_options();
+    struct salvo_model *model;
+    struct salvo_engine *engine;
+    ASSERT_OK(salvo_model_open(made_model("llama-tiny", "Q4_0"), &model));
+    const unsigned long before = fake_metal()->creations;
+    ASSERT_OK(salvo_engine_open(model, &options, &engine));
+    const unsigned long count = fake_metal()->creations - before;
+    salvo_engine_close(engine);
+    const unsigned long live = fake_metal()->live_objects;
+    assert_true(count > 40);
+    for (unsigned long nth = 1; nth <= count; nth++) {
+        fake_metal()->fail_creation = fake_metal()->creations + nth;
+        const enum salvo_status status = salvo_engine_open(model, &options, &engine);
+        assert_true(status == SALVO_ERROR_DEVICE || status == SALVO_ERROR_MEMORY);
+        assert_non_null(strstr(salvo_error(), "Emulated Apple GPU"));
+        assert_int_equal(live, fake_metal()->live_objects);
+    }
+    fake_metal()->fail_creation = 0;
+    salvo_model_close(model);
+}
+
+static void every_allocation_of_opening_can_fail(void **state)
+{
+    (void)state;
+    const struct salvo_engine_options options = small_options();
+    struct salvo_model *model;
+    struct salvo_engine *engine;
+    ASSERT_OK(salvo_model_open(made_model("llama-tiny", "Q4_0"), &model));
+    uint64_t count = memory_count();
+    ASSERT_OK(salvo_engine_open(model, &options, &engine));
+    count = memory_count() - count;
+    salvo_engine_close(engine);
+    for (uint64_t nth = 1; nth <= count; nth++) {
+        memory_fail_at(nth);
+        const enum salvo_status status = salvo_engine_open(model, &options, &engine);
+        memory_fail_at(0);
+        assert_int_equal(SALVO_ERROR_MEMORY, status);
+    }
+    salvo_model_close(model);
+}
+
+/* Errors of a command buffer: timeout, page fault, out of memory. */
+static void a_lost_device_is_an_error_and_can_be_opened_again(void **state)
+{
+    (void)state;
+    static const unsigned long codes[] = {2, 3, 8};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), small_options());
+        int32_t *ids = some_ids(6, fixture.vocabulary, 4);
+        float *logits = malloc(fixture.vocabulary * sizeof *logits);
+        char code[32];
+        ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
+        memcpy(logits, salvo_session_logits(fixture.session), fixture.vocabulary * sizeof *logits);
+        fake_metal()->lose_commit = fake_metal()->commits + 1;
+        fake_metal()->error_code = codes[i];
+        assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(fixture.session, ids + 5, 1));
+        snprintf(code, sizeof code, "error %lu", codes[i]);
+        assert_non_null(strstr(salvo_error(), code));
+        assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(fixture.session, ids + 5, 1));
+        assert_non_null(strstr(salvo_error(), "opened again"));
+        fixture_close(&fixture);
+
+        fixture = fixture_open(made_model("llama-tiny", "F32"), small_options());
+        ASSERT_OK(salvo_session_feed(fixture.session, ids, 5));
+        assert_memory_equal(
+            logits, salvo_session_logits(fixture.session), fixture.vocabulary * sizeof *logits);
+        free(logits);
+        free(ids);
+        fixture_close(&fixture);
+    }
+}
+
+/* Command buffers and encoders that cannot be made while a session decodes. */
+static void a_step_that_cannot_be_encoded_is_an_error(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {5, 6, 7};
+    for (unsigned long nth = 1; nth <= 2; nth++) {
+        struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), small_options());
+        ASSERT_OK(salvo_session_feed(fixture.session, ids, 3));
+        fake_metal()->fail_creation = fake_metal()->creations + nth;
+        assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(fixture.session, ids, 1));
+        fixture_close(&fixture);
+    }
+    fake_metal()->fail_creation = 0;
+}
+
+static void a_model_that_is_too_large_is_refused_with_numbers(void **state)
+{
+    (void)state;
+    const struct salvo_engine_options options = small_options();
+    const unsigned long memory = fake_metal()->memory;
+    struct salvo_model *model;
+    struct salvo_engine *engine;
+    ASSERT_OK(salvo_model_open(made_model("llama-mini", "F16"), &model));
+    fake_metal()->memory = 1000;
+    assert_int_equal(SALVO_ERROR_MEMORY, salvo_engine_open(model, &options, &engine));
+    assert_non_null(strstr(salvo_error(), "Emulated Apple GPU recommends at most 0 MB"));
+    fake_metal()->memory = memory;
+    salvo_model_close(model);
+}
+
+/* Weights beyond the largest buffer are in several, which overlap; each matrix is in one of them. */
+static void a_file_larger_than_a_buffer_has_several(void **state)
+{
+    (void)state;
+    const unsigned long largest = fake_metal()->largest_buffer;
+    const int32_t ids[] = {5, 6, 7};
+    struct fixture whole = fixture_open(made_model("llama-tiny", "F32"), small_options());
+    fake_metal()->largest_buffer = 420000;
+    struct fixture parts = fixture_open(made_model("llama-tiny", "F32"), small_options());
+    fake_metal()->largest_buffer = largest;
+    set_greedy(whole.session);
+    set_greedy(parts.session);
+    int32_t *expected = continuation(whole.session, ids, 3, 4),
+            *taken = continuation(parts.session, ids, 3, 4);
+    assert_memory_equal(expected, taken, 4 * sizeof *taken);
+    free(expected);
+    free(taken);
+    fixture_close(&whole);
+    fixture_close(&parts);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_object_of_opening_can_fail),
+        cmocka_unit_test(every_allocation_of_opening_can_fail),
+        cmocka_unit_test(a_lost_device_is_an_error_and_can_be_opened_again),
+        cmocka_unit_test(a_step_that_cannot_be_encoded_is_an_error),
+        cmocka_unit_test(a_file_larger_than_a_buffer_has_several),
+        cmocka_unit_test(a_model_that_is_too_large_is_refused_with_numbers),
+        cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,73 @@
+/* Every format of weights, every op and odd shapes, group by group against the CPU. */
+#include "metal/find_fake_metal.h"
+
+static void print_failed_output(void *user, const struct salvo_verify_output *output)
+{
+    (void)user;
+    if (output->not_finite || !(output->error <= output->tolerance))
+        print_message("%s: %g\n", output->operation, output->error);
+}
+
+/* After `count` ids, of which the last is a step of its own. */
+static void verify(const char *shape, const char *mix, enum salvo_kv_type kv_type, uint32_t count)
+{
+    struct salvo_model *model;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
+    int32_t *ids = some_ids(count, 64, 5);
+    ASSERT_OK(salvo_model_open(made_model(shape, mix), &model));
+    ASSERT_OK(salvo_verify(model,
+        &(struct salvo_verify_options){.size = sizeof(struct salvo_verify_options),
+            .backend = "metal",
+            .against = "cpu",
+            .ids = ids,
+            .count = count,
+            .threads = 1,
+            .kv_type = kv_type},
+        print_failed_output, NULL, &result));
+    if (!result.passed)
+        fail_msg("%s %s: %u of %u outputs out of tolerance", shape, mix, result.failed, result.outputs);
+    assert_true(result.outputs > 20);
+    salvo_model_close(model);
+    free(ids);
+}
+
+static void every_format_agrees_with_the_cpu(void **state)
+{
+    (void)state;
+    static const char *const mixes[] = {"F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K",
+        "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"};
+    for (size_t i = 0; i < sizeof mixes / sizeof *mixes; i++)
+        verify("llama-mini", mixes[i], SALVO_KV_AUTO, 3);
+}
+
+static void odd_shapes_agree_with_the_cpu(void **state)
+{
+    (void)state;
+    verify("llama-odd", "F32", SALVO_KV_AUTO, 12);
+    verify("llama-odd", "Q4_0", SALVO_KV_F16, 12);
+}
+
+static void bytes_in_the_cache_agree_with_the_cpu(void **state)
+{
+    (void)state;
+    verify("llama-tiny", "F32", SALVO_KV_Q8_0, 12);
+}
+
+static void recurrences_agree_with_the_cpu(void **state)
+{
+    (void)state;
+    verify("rwkv7-tiny", "F32", SALVO_KV_AUTO, 12);
+    verify("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO, 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_format_agrees_with_the_cpu),
+        cmocka_unit_test(odd_shapes_agree_with_the_cpu),
+        cmocka_unit_test(bytes_in_the_cache_agree_with_the_cpu),
+        cmocka_unit_test(recurrences_agree_with_the_cpu),
+        cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
