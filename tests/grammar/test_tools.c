@@ -127,11 +127,12 @@ static void parse(const struct salvo_tool_form *form, const char *text, size_t s
             if (event.kind == SALVO_TOOL_REASONING && last_kind != SALVO_TOOL_REASONING)
                 out[written++] = '(';
             last_kind = event.kind;
-            if (event.kind == SALVO_TOOL_CALL)
+            if (event.kind == SALVO_TOOL_CALL) {
                 written += (size_t)sprintf(out + written, "[%.*s %.*s]", (int)event.name.size,
                     event.name.data, (int)event.arguments.size, event.arguments.data);
-            else
+            } else {
                 written += (size_t)sprintf(out + written, "%.*s", (int)event.text.size, event.text.data);
+            }
         }
     } while (at < size);
     if (last_kind == SALVO_TOOL_REASONING)
