@@ -165,8 +165,9 @@ struct wkv7_head {
 struct cpu_kernels {
     const char *name; /* "scalar", "neon-dotprod", "neon-i8mm", "avx2", "avx512-vnni", "avx512-amx" */
 
-    /* The shape of matmul_q8: QUAD tokens by one tile, or WIDE_TOKENS tokens by two. */
-    unsigned panel_tokens, panel_tiles;
+    /* The shape of matmul_q8: QUAD tokens by one tile, or WIDE_TOKENS tokens by two. Fewer than `panel_least`
+     * tokens behind the full panels of WIDE_TOKENS are faster one by one. */
+    unsigned panel_tokens, panel_tiles, panel_least;
 
     /* Rounds token t of a panel of `width` tokens to `terms` terms, at most those of the panel; k is a
      * multiple of 32. */

@@ -169,15 +169,12 @@ struct q8_panel row_panel(
         x.half_sums + groups * 2, row_terms(executor, fine, rows, row)};
 }
 
-/* Fewer tokens are multiplied one by one. */
-enum { WIDE_LEAST = 4 };
-
 uint32_t panel_rows(const struct executor *executor, uint32_t live, enum rounding rounding)
 {
     if (rounding != ROUNDING_Q8)
         return live % OCTET < 4 ? live / OCTET * OCTET : live;
     if (executor->kernels->panel_tokens == WIDE_TOKENS)
-        return live % WIDE_TOKENS < WIDE_LEAST ? live / WIDE_TOKENS * WIDE_TOKENS : live;
+        return live % WIDE_TOKENS < executor->kernels->panel_least ? live / WIDE_TOKENS * WIDE_TOKENS : live;
     return live % QUAD == 3 && live > QUAD ? live : live / QUAD * QUAD;
 }
 
