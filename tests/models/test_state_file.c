@@ -237,7 +237,7 @@ static void what_does_not_fit_is_refused(void **state)
     bytes[0] = 'x';
     write_file(path, bytes, size);
     assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "not a saved state");
-    assert_int_equal(0, truncate(path, (off_t)1 << 36)); /* one hole, more than most memories */
+    assert_int_equal(0, truncate(path, (off_t)1 << 34)); /* one hole; ThreadSanitizer cannot map 64 GiB */
     assert_refused(SALVO_ERROR_FORMAT, fixture.session, path, "not a saved state");
 
     assert_int_equal(20, salvo_session_position(fixture.session)); /* refused without effect */
