@@ -1,10 +1,9 @@
-/* Turns the ops of a plan into dispatches, and finds the barriers between them. */
+/* Turns the ops of a plan into dispatches (metal_dispatch.c), and finds the barriers between them. */
 #include "backend/metal/metal_executor.h"
 
 #include "base/memory.h"
 
 #include <assert.h>
-#include <string.h>
 
 #define SAME(ours, theirs) static_assert((int)(ours) == (int)(theirs), "one number on both sides")
 SAME(METAL_SOURCE_LAST, SOURCE_LAST);
@@ -47,99 +46,6 @@ SAME(METAL_IQ4_XS, TYPE_IQ4_XS);
 SAME(METAL_BF16, TYPE_BF16);
 SAME(METAL_MXFP4, TYPE_MXFP4);
 
-/* ---- Places ---- */
-
-size_t metal_private_at(const struct plan *plan)
-{
-    return (plan->arena_bytes + 255) / 256 * 256;
-}
-
-static size_t place_of(const struct compiling *compiling, buffer_id buffer)
-{
-    const struct plan *lowered = &compiling->plan->lowered;
-    return lowered->is_private[buffer] ? compiling->private_at + lowered->offsets[buffer]
-                                       : compiling->offsets[buffer];
-}
-
-uint32_t metal_arena_at(const struct compiling *compiling, buffer_id buffer)
-{
-    return (uint32_t)(place_of(compiling, buffer) / sizeof(float));
-}
-
-uint32_t metal_vector_at(const struct compiling *compiling, buffer_id buffer)
-{
-    return buffer == NO_BUFFER ? METAL_NO_OPERAND : compiling->executor->weights[buffer].vector;
-}
-
-uint32_t metal_columns(const struct compiling *compiling, buffer_id buffer)
-{
-    return (uint32_t)compiling->executor->program->buffers[buffer].columns;
-}
-
-/* ---- Dispatches ---- */
-
-/* Finds the pipeline of a kernel with these constants, or makes it. */
-static enum salvo_status find_pipeline(
-    struct executor *executor, const char *kernel, const uint32_t *constants, uint32_t threads, objc_id *out)
-{
-    enum salvo_status status = SALVO_OK;
-    struct metal_pipeline made = {.kernel = kernel, .constants = {0, 32, 1, 0}};
-    if (constants)
-        memcpy(made.constants, constants, sizeof made.constants);
-    for (uint32_t i = 0; i < executor->pipeline_count; i++) {
-        const struct metal_pipeline *known = &executor->pipelines[i];
-        if (strcmp(known->kernel, kernel) == 0 &&
-            memcmp(known->constants, made.constants, sizeof made.constants) == 0) {
-            *out = known->handle;
-            return SALVO_OK;
-        }
-    }
-    TRY(RESIZE(&executor->pipelines, executor->pipeline_count + 1));
-    status = metal_pipeline_open(&executor->device, threads, &made);
-    executor->pipelines[executor->pipeline_count] = made;
-    executor->pipeline_count += made.handle != NULL;
-    *out = made.handle;
-cleanup:
-    return status;
-}
-
-enum salvo_status metal_add_dispatch(struct compiling *compiling, const char *kernel,
-    const uint32_t *constants, uint32_t threads, struct metal_dispatch **out)
-{
-    enum salvo_status status = SALVO_OK;
-    struct metal_plan *plan = compiling->plan;
-    objc_id pipeline;
-    TRY(find_pipeline(compiling->executor, kernel, constants, threads, &pipeline));
-    TRY(GROW(&plan->dispatches, plan->dispatch_count, &plan->dispatch_capacity));
-    *out = &plan->dispatches[plan->dispatch_count++];
-    **out = (struct metal_dispatch){.pipeline = pipeline,
-        .threads = threads,
-        .groups = 1,
-        .rows_per_group = 1,
-        .group = compiling->group};
-cleanup:
-    return status;
-}
-
-void metal_set_arguments(struct metal_dispatch *dispatch, const void *arguments, size_t bytes)
-{
-    assert(bytes <= sizeof dispatch->arguments);
-    memcpy(dispatch->arguments, arguments, bytes);
-    dispatch->argument_bytes = (uint32_t)bytes;
-}
-
-void metal_bind(struct metal_dispatch *dispatch, const struct metal_buffer *buffer)
-{
-    assert(dispatch->binding_count < MAX_BINDINGS);
-    dispatch->bindings[dispatch->binding_count++] = (struct metal_binding){.buffer = buffer};
-}
-
-void metal_bind_step(const struct compiling *compiling, struct metal_dispatch *dispatch)
-{
-    metal_bind(dispatch, &compiling->executor->ring);
-    dispatch->bindings[dispatch->binding_count - 1].entry_bytes = compiling->executor->entry_bytes;
-}
-
 /* ---- Barriers ---- */
 
 static void add_use(struct metal_dispatch *dispatch, struct metal_use use)
@@ -153,7 +59,7 @@ static struct metal_use use_of(const struct compiling *compiling, buffer_id id, 
     const struct executor *executor = compiling->executor;
     const struct program_buffer *buffer = &executor->program->buffers[id];
     if (buffer->kind == BUFFER_SCRATCH) {
-        const uint64_t begin = place_of(compiling, id),
+        const uint64_t begin = (uint64_t)metal_arena_at(compiling, id) * sizeof(float),
                        rows = compiling->plan->lowered.capacity[buffer->row_kind];
         return (struct metal_use){USES_ARENA, begin, begin + rows * buffer->columns * sizeof(float), writes};
     }

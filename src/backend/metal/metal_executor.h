@@ -146,6 +146,8 @@ struct compiling {
 /* metal_compile.c */
 enum salvo_status metal_plan_compile(struct compiling *compiling);
 void metal_plan_close(struct metal_plan *plan);
+
+/* metal_dispatch.c */
 size_t metal_private_at(const struct plan *plan); /* behind the arena's shared part */
 
 /* Adds a dispatch for an op; `constants` may be NULL. Then its bindings, in the order of the kernel. */
