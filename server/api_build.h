@@ -14,7 +14,7 @@ struct api_builder {
     struct api_document *document;
     bool failed; /* memory was short */
 
-    /* Messages. Those of one role that follow each other become one with several parts. */
+    /* Messages. Consecutive messages of one role become one with several parts. */
     struct api_list messages, parts, calls;
     struct api_list tools; /* in the form of OpenAI */
     const char *role;      /* of the message that is not in `messages` yet; NULL: none */
@@ -38,7 +38,7 @@ void api_build_reasoning(struct api_builder *builder, struct salvo_text text);
 /* A call of a tool by the assistant, with a JSON object or its text as arguments. */
 void api_build_call(struct api_builder *builder, const struct api_value *id, const struct api_value *name,
     const struct api_value *arguments);
-/* What a tool has answered. `id` and `name` may be NULL. */
+/* Adds the result of a tool call. `id` and `name` may be NULL. */
 void api_build_result(struct api_builder *builder, const struct api_value *id, const struct api_value *name,
     struct salvo_text text);
 /* A tool that the model may call. `description` and `parameters` may be NULL. */

@@ -1,4 +1,4 @@
-/* What the endpoints of Ollama share. */
+/* Functions that several endpoints of Ollama use. */
 #ifndef SERVER_API_OLLAMA_H
 #define SERVER_API_OLLAMA_H
 

@@ -33,7 +33,7 @@ struct api_call {
     size_t name, name_size, arguments, arguments_size; /* within `call_texts` */
 };
 
-/* What an answer has beside its text. All zeros: nothing is looked for. */
+/* The tool calls and the reasoning of an answer. All zeros: the answer is not searched for them. */
 struct api_calls {
     struct salvo_tool_parser *parser; /* NULL: the whole answer is text */
     const struct salvo_tool_form_info *form;

@@ -26,7 +26,7 @@ struct api_stream {
     struct buffer out;
     bool failed;     /* memory was short */
     unsigned events; /* so far; of dialects that number them */
-    /* Of dialects whose answers have several parts. */
+    /* Only for dialects whose answers have several parts. */
     unsigned parts;          /* that have begun */
     enum api_part_kind open; /* the last one, if it has not ended */
     bool has_text;           /* there is a part for the text: */

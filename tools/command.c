@@ -12,7 +12,7 @@ const struct option help_option = {'h', "help", NULL, OPTION_FLAG, NULL, "show t
 
 bool pull_wanted;
 
-/* Of all commands with a model. */
+/* Options of all commands with a model. */
 static const struct option source_table[] = {
     {0, "pull", NULL, OPTION_FLAG, &pull_wanted, "download the model without a question if it is not there"},
     {0, "hf-repo", "REPO", OPTION_HUB, NULL, "the same as -m hf:REPO", .also = "-hf -hfr"},

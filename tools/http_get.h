@@ -8,7 +8,7 @@
 
 enum { HTTP_URL = 4096, HTTP_TEXT = 256 };
 
-/* The headers of the answer. Those that begin with `linked` are of the first answer that has them: a hub
+/* The headers of the answer. Headers that begin with `linked` are of the first answer that has them: a hub
  * describes a file in the redirect to it. */
 struct http_reply {
     long status;

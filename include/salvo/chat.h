@@ -124,7 +124,7 @@ SALVO_API enum salvo_status salvo_chat_prompt(
 SALVO_API enum salvo_status salvo_chat_take(
     struct salvo_chat *chat, const int32_t *ids, size_t count, const char *text, size_t size);
 
-/* What ends an answer: salvo_template_stops of the chat's template. */
+/* The ids and strings that end an answer: salvo_template_stops of the chat's template. */
 SALVO_API const struct salvo_stops *salvo_chat_stops(const struct salvo_chat *chat);
 
 /* ---- Files ---- */

@@ -65,7 +65,7 @@ export function adopt(conversation, other) {
   for (const message of other.messages) if (!known.has(message.id)) conversation.messages.push(message);
 }
 
-/* What the server is asked: the system message and the path. */
+/* The messages of a request: the system message and the path. */
 export function requestMessages(conversation, leaf) {
   const list = path(conversation, leaf).map(({ role, content }) => ({ role, content }));
   return conversation.system.trim() ? [{ role: "system", content: conversation.system }, ...list] : list;

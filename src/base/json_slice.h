@@ -8,7 +8,7 @@
 bool json_slice_is_valid(struct salvo_text text);
 
 /* The size of the array, object or string that begins the text; 0: it does not end in the text, or another
- * kind of value begins it. What is inside need not be valid. */
+ * kind of value begins it. Its contents need not be valid. */
 size_t json_slice_end(struct salvo_text text);
 
 /* The member of a valid object, the last one of this name; false: it is no object or has no such member. */

@@ -100,7 +100,7 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-/* What ends an answer is not a part of its calls. */
+/* Removes the end of the answer from the text behind a call. */
 static const char *without_end(struct salvo_text tail, struct salvo_text end)
 {
     static const char sentence[] = "<\xef\xbd\x9c"

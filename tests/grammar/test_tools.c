@@ -285,7 +285,7 @@ static void bad_tools_are_refused(void **state)
     salvo_tool_form_close(form);
 }
 
-/* What is written for the history is what the parser reads. */
+/* The parser reads the calls that are written for the history. */
 static void calls_are_written_as_they_are_read(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What tests choose and read of the Metal without a GPU (fake_metal.cpp). */
+/* Settings and counters of the Metal without a GPU (fake_metal.cpp), for tests. */
 #ifndef TESTS_FAKE_METAL_H
 #define TESTS_FAKE_METAL_H
 

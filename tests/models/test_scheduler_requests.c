@@ -298,7 +298,7 @@ static uint64_t steps_of(const struct salvo_scheduler *scheduler)
     return counters.steps;
 }
 
-/* What the model would choose anyway is forced: the answer is the same, in fewer steps. */
+/* Forced tokens that the model would choose anyway: the answer is the same, in fewer steps. */
 static void forced_tokens_save_steps(void **state)
 {
     (void)state;

@@ -66,7 +66,8 @@ cleanup:
     return status;
 }
 
-/* Of the state of a slot, whose version only the device knows, or of a kept state. The device is idle. */
+/* The address of a slot's state, whose version only the device knows, or of a kept state. The device is idle.
+ */
 static enum salvo_status find_recurrent(struct executor *executor, uint32_t number, cuda_address *out)
 {
     enum salvo_status status = SALVO_OK;

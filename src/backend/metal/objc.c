@@ -9,7 +9,7 @@ struct objc_runtime objc;
 
 /* ---- The table as data ---- */
 
-/* What the runtime writes for a type, without qualifiers, offsets and names. */
+/* The type encoding of the runtime, without qualifiers, offsets and names. */
 #define TYPE(type)                    \
     _Generic((type){0}, objc_id       \
              : "@", objc_id_place     \
