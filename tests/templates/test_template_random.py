@@ -26,7 +26,7 @@ FILTERS = [
     "upper", "lower", "title", "capitalize", "trim", "length", "first", "last", "list", "string", "int", "float", "abs", "round", "round(1)", "sort", "sort(reverse=true)",
     "unique|list", "reverse|list", "join", "join(', ')", "tojson", "tojson(indent=2)", "default('D')", "default('D', true)", "map('string')|list", "map(attribute='a')|list",
     "select|list", "reject|list", "select('string')|list", "selectattr('a')|list", "selectattr('a', 'equalto', 1)|list", "items|list", "dictsort", "sum", "min", "max", "replace('a', 'b')",
-    "indent(2)", "escape", "safe", "count", "d", "e", "map('upper')|join", "reject('none')|list",
+    "indent(2)", "escape", "safe", "batch(2)|list", "slice(2)|list", "groupby('a')|list", "count", "d", "e", "map('upper')|join", "reject('none')|list",
 ]
 TESTS = ["defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping", "iterable", "sequence", "true", "false", "odd", "even", "lower", "upper",
          "divisibleby 2", "equalto 1", "in [1, 'a']", "sameas none", "not none", "not defined", "gt 1"]

@@ -79,7 +79,60 @@ static enum salvo_status namespace_function(
     return status;
 }
 
-/* ---- Joiners ----------------------------------------------------------------------------------------- */
+/* ---- Cyclers and joiners ----------------------------------------------------------------------------- */
+
+struct cycler {
+    struct object object;
+    struct value *items;
+    size_t count, at;
+};
+
+static enum salvo_status cycle_next(struct interpreter *in, const struct call *call, struct value *out)
+{
+    struct cycler *cycler = (struct cycler *)call->self.object;
+    (void)in;
+    *out = cycler->items[cycler->at];
+    cycler->at = (cycler->at + 1) % cycler->count;
+    return SALVO_OK;
+}
+
+static enum salvo_status cycle_reset(struct interpreter *in, const struct call *call, struct value *out)
+{
+    (void)in;
+    ((struct cycler *)call->self.object)->at = 0;
+    *out = value_none();
+    return SALVO_OK;
+}
+
+static enum salvo_status cycler_attribute(
+    struct interpreter *in, struct object *self, struct string name, struct value *out)
+{
+    static const struct builtin methods[] = {{"next", cycle_next, "", 0}, {"reset", cycle_reset, "", 0}, {0}};
+    static const struct builtin *const tables[] = {methods, NULL};
+    const struct cycler *cycler = (const struct cycler *)self;
+    const struct builtin *method = builtin_find(tables, name);
+    if (string_is(name, "current"))
+        *out = cycler->items[cycler->at];
+    return method ? builtin_bind(in, method, value_object(self), out) : SALVO_OK;
+}
+
+static enum salvo_status cycler(struct interpreter *in, const struct call *call, struct value *out)
+{
+    static const struct object_type type = {.name = "Cycler", .attribute = cycler_attribute};
+    enum salvo_status status = SALVO_OK;
+    struct cycler *cycler;
+    if (!call->arguments->count)
+        TRY(fail(SALVO_ERROR_FORMAT, "cycler needs at least one item"));
+    TRY(HEAP_NEW(&in->heap, &cycler, 1));
+    cycler->object.type = &type;
+    TRY(HEAP_NEW(&in->heap, &cycler->items, call->arguments->count));
+    for (; cycler->count < call->arguments->count; cycler->count++)
+        cycler->items[cycler->count] = call->arguments->values[cycler->count];
+    *out = value_object(&cycler->object);
+
+cleanup:
+    return status;
+}
 
 struct joiner {
     struct object object;
@@ -155,6 +208,7 @@ const struct builtin function_builtins[] = {
     {"range", range, "start stop step", 1},
     {"dict", dict_function, "*", 0},
     {"namespace", namespace_function, "*", 0},
+    {"cycler", cycler, "*", 0},
     {"joiner", joiner, "sep", 0},
     {"raise_exception", raise_exception, "message", 1},
     {"strftime_now", strftime_now, "format", 1},

@@ -53,6 +53,10 @@ static enum salvo_status python_attribute(
         TRY(builtin_bind(in, method, owner, out));
     else if (owner.kind == VALUE_OBJECT && owner.object->type->attribute)
         TRY(owner.object->type->attribute(in, owner.object, name, out));
+    else if (value_is_list(&owner, LIST_TUPLE) && owner.list->group && string_is(name, "grouper"))
+        *out = owner.list->items[0];
+    else if (value_is_list(&owner, LIST_TUPLE) && owner.list->group && string_is(name, "list"))
+        *out = owner.list->items[1];
 
 cleanup:
     return status;

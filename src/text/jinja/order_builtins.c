@@ -25,11 +25,11 @@ cleanup:
 }
 
 /* The key of an item. */
-static enum salvo_status make_key(
-    struct interpreter *in, struct value item, struct value path, bool case_matters, struct value *out)
+static enum salvo_status make_key(struct interpreter *in, struct value item, struct value path,
+    struct value fallback, bool case_matters, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(path_value(in, item, path, none, out));
+    TRY(path_value(in, item, path, fallback, out));
     TRY(ignore_case(in, case_matters, out));
 
 cleanup:
@@ -48,13 +48,13 @@ static enum salvo_status make_keys(
     struct value *keys = out->list->items;
     out->list->count = parts;
     if (path.kind != VALUE_STRING) {
-        TRY(make_key(in, item, path, case_matters, keys));
+        TRY(make_key(in, item, path, none, case_matters, keys));
         goto cleanup;
     }
     for (size_t at = 0, end; at <= path.string.size; at = end + 1, keys++) {
         for (end = at; end < path.string.size && CHAR_CODE(path.string.chars[end]) != ','; end++)
             continue;
-        TRY(make_key(in, item, value_string(string_part(path.string, at, end)), case_matters, keys));
+        TRY(make_key(in, item, value_string(string_part(path.string, at, end)), none, case_matters, keys));
     }
 
 cleanup:
@@ -62,7 +62,7 @@ cleanup:
 }
 
 static enum salvo_status key_items(struct interpreter *in, struct value self, struct value path,
-    bool case_matters, struct keyed **out, size_t *count)
+    struct value fallback, bool case_matters, struct keyed **out, size_t *count)
 {
     enum salvo_status status = SALVO_OK;
     struct value *items;
@@ -70,7 +70,7 @@ static enum salvo_status key_items(struct interpreter *in, struct value self, st
     TRY(HEAP_NEW(&in->heap, out, *count));
     for (size_t i = 0; i < *count; i++) {
         (*out)[i].item = items[i];
-        TRY(make_key(in, items[i], path, case_matters, &(*out)[i].key));
+        TRY(make_key(in, items[i], path, fallback, case_matters, &(*out)[i].key));
     }
 
 cleanup:
@@ -142,7 +142,7 @@ static enum salvo_status sort(struct interpreter *in, const struct call *call, s
     enum salvo_status status = SALVO_OK;
     struct keyed *items;
     size_t count;
-    TRY(key_items(in, call->self, none, true, &items, &count));
+    TRY(key_items(in, call->self, none, none, true, &items, &count));
     for (size_t i = 0; i < count; i++)
         TRY(make_keys(in, items[i].item, call->given[2], value_true(&call->given[1]), &items[i].key));
     TRY(sort_items(in, &items, count, value_true(&call->given[0])));
@@ -185,7 +185,7 @@ static enum salvo_status unique(struct interpreter *in, const struct call *call,
     enum salvo_status status = SALVO_OK;
     struct keyed *items;
     size_t count, kept = 0;
-    TRY(key_items(in, call->self, call->given[1], value_true(&call->given[0]), &items, &count));
+    TRY(key_items(in, call->self, call->given[1], none, value_true(&call->given[0]), &items, &count));
     for (size_t i = 0; i < count; i++) {
         bool seen = false;
         TRY(value_check_key(&items[i].key));
@@ -201,13 +201,38 @@ cleanup:
     return status;
 }
 
+static enum salvo_status groupby(struct interpreter *in, const struct call *call, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct keyed *items;
+    size_t count;
+    bool case_matters = value_true(&call->given[2]);
+    TRY(key_items(in, call->self, call->given[0], call->given[1], case_matters, &items, &count));
+    TRY(sort_items(in, &items, count, false));
+    TRY(list_new(&in->heap, LIST_LIST, count, out));
+    for (size_t begin = 0, end; begin < count; begin = end) {
+        bool same = true;
+        for (end = begin + 1; end < count && same; end += same)
+            TRY(value_equal(in, items[begin].key, items[end].key, &same));
+        struct value *group = &out->list->items[out->list->count++];
+        TRY(list_new(&in->heap, LIST_TUPLE, 2, group));
+        group->list->group = true;
+        group->list->count = 2;
+        TRY(path_value(in, items[begin].item, call->given[0], call->given[1], &group->list->items[0]));
+        TRY(list_of_items(in, items + begin, end - begin, &group->list->items[1]));
+    }
+
+cleanup:
+    return status;
+}
+
 static enum salvo_status extreme(
     struct interpreter *in, const struct call *call, bool largest, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
     struct keyed *items;
     size_t count, best = 0;
-    TRY(key_items(in, call->self, call->given[1], value_true(&call->given[0]), &items, &count));
+    TRY(key_items(in, call->self, call->given[1], none, value_true(&call->given[0]), &items, &count));
     for (size_t i = 1; i < count; i++) {
         bool better;
         if (largest)
@@ -254,6 +279,7 @@ const struct builtin order_filters[] = {
     {"sort", sort, "reverse case_sensitive attribute", 0},
     {"dictsort", dictsort, "case_sensitive by reverse", 0},
     {"unique", unique, "case_sensitive attribute", 0},
+    {"groupby", groupby, "attribute default case_sensitive", 1},
     {"min", min, "case_sensitive attribute", 0},
     {"max", max, "case_sensitive attribute", 0},
     {"sum", sum, "attribute start", 0},

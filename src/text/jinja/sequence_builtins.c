@@ -188,6 +188,73 @@ static enum salvo_status items_filter(struct interpreter *in, const struct call 
     return view_dict(in, call->self.dict, VIEW_ITEMS, LIST_GENERATOR, out);
 }
 
+/* ---- Rows of rows ------------------------------------------------------------------------------------ */
+
+/* Items [begin, end) as a list of its own, filled up to `size`. */
+static enum salvo_status cut_row(struct interpreter *in, const struct value *items, size_t begin, size_t end,
+    size_t size, struct value fill, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(spend(in, size + 1));
+    TRY(list_new(&in->heap, LIST_LIST, size, out));
+    for (size_t i = begin; i < end; i++)
+        out->list->items[out->list->count++] = items[i];
+    while (out->list->count < size)
+        out->list->items[out->list->count++] = fill;
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status batch(struct interpreter *in, const struct call *call, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct value *items;
+    size_t count;
+    int64_t size;
+    TRY(want_integer(&call->given[0], "batch", &size));
+    TRY(value_items(in, call->self, &items, &count));
+    size_t step = size > 0 ? (size_t)size : count + 1;
+    TRY(list_new(&in->heap, LIST_GENERATOR, count / step + 2, out));
+    if (size == 0 && count) { /* jinja2 finds an empty row complete, once */
+        TRY(cut_row(in, items, 0, 0, 0, call->given[1], &out->list->items[0]));
+        out->list->count++;
+    }
+    for (size_t at = 0; at < count; at += step) {
+        size_t end = count - at < step ? count : at + step;
+        size_t wanted = is_given(&call->given[1]) && size > 0 ? step : end - at;
+        TRY(cut_row(in, items, at, end, wanted, call->given[1], &out->list->items[out->list->count]));
+        out->list->count++;
+    }
+
+cleanup:
+    return status;
+}
+
+static enum salvo_status slice_filter(struct interpreter *in, const struct call *call, struct value *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct value *items;
+    size_t count, at = 0;
+    int64_t slices;
+    TRY(want_integer(&call->given[0], "slice", &slices));
+    if (slices <= 0)
+        TRY(fail(SALVO_ERROR_FORMAT, "slice: the number of slices must be positive"));
+    TRY(value_items(in, call->self, &items, &count));
+    TRY(spend(in, (size_t)slices));
+    TRY(list_new(&in->heap, LIST_GENERATOR, (size_t)slices, out));
+    size_t each = count / (size_t)slices, longer = count % (size_t)slices;
+    for (size_t i = 0; i < (size_t)slices; i++) {
+        size_t size = each + (i < longer), filled = size + (is_given(&call->given[1]) && i >= longer);
+        TRY(cut_row(in, items, at, at + size, filled, call->given[1], &out->list->items[i]));
+        out->list->count++;
+        at += size;
+    }
+
+cleanup:
+    return status;
+}
+
 const struct builtin sequence_filters[] = {
     {"first", first, "", 0},
     {"last", last, "", 0},
@@ -200,6 +267,8 @@ const struct builtin sequence_filters[] = {
     {"reverse", reverse, "", 0},
     {"join", join, "d attribute", 0},
     {"items", items_filter, "", 0},
+    {"batch", batch, "linecount fill_with", 1},
+    {"slice", slice_filter, "slices fill_with", 1},
     {0},
 };
 

@@ -137,6 +137,7 @@ struct value {
 
 struct list {
     enum list_kind kind;
+    bool group;          /* a tuple of groupby: its items have names */
     struct value *items; /* [count] */
     size_t count, taken; /* taken: from a generator */
     int64_t begin, end, step;
@@ -152,7 +153,7 @@ struct dict {
 };
 
 /*
- * A macro, the variable `loop` or a joiner: a struct that begins with this one. Expressions call
+ * A macro, the variable `loop`, a cycler or a joiner: a struct that begins with this one. Expressions call
  * its functions through pointers, because some of them run statements, which contain expressions.
  */
 struct object {
