@@ -2,6 +2,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 export DESTDIR
+export SALVO_PYTHON ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/salvo/venv/bin/python
 FUZZ_SECONDS ?= 600
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 CTEST = ctest --output-on-failure --no-tests=error -j $(JOBS)
@@ -84,7 +85,7 @@ SEED ?= 10000
 SERVE_SECONDS ?= 1800
 SOAK_SERVE = SALVO_SOURCE=$(CURDIR) tests/run_python tests/server/soak_serve.py
 
-soak: ## hours: 10000 requests on each scheduler, random model shapes from SEED (10000) on, load on the server under ASan and TSan, half an hour of every fuzz target
+soak: ## hours: 10000 requests on each scheduler and from Python, random model shapes from SEED (10000) on, load on the server under ASan and TSan, half an hour of every fuzz target
 	@scripts/setup all
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
@@ -93,6 +94,7 @@ soak: ## hours: 10000 requests on each scheduler, random model shapes from SEED 
 	SALVO_SOURCE=$(CURDIR) tests/run_python tests/server/slow_readers.py build/salvo
 	ASAN_OPTIONS=quarantine_size_mb=16 $(SOAK_SERVE) build-asan/salvo $(SERVE_SECONDS)
 	$(SOAK_SERVE) build-tsan/salvo $(SERVE_SECONDS)
+	SALVO_SOURCE=$(CURDIR) tests/run_python tests/python/soak_generations.py build/libsalvo.so.1 build/tests/models/make-words-model
 	build/tests/models/test_scheduler 1 10000
 	build/tests/models/test_orders 1 3000
 	build/$(SHAPES) --backend cpu --count 5000

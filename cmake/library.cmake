@@ -1,7 +1,7 @@
 # The installed libraries. salvo-lib is the archive that this tree's program and tests link: it has all internal symbols.
 # Others link libsalvo.so or libsalvo.a, in which every global symbol begins with salvo_; utf8proc is inside both.
 add_library(salvo-shared SHARED $<TARGET_OBJECTS:salvo-lib>)
-set_target_properties(salvo-shared PROPERTIES OUTPUT_NAME salvo VERSION ${PROJECT_VERSION} SOVERSION 0 LINKER_LANGUAGE C
+set_target_properties(salvo-shared PROPERTIES OUTPUT_NAME salvo VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C
   LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 target_link_libraries(salvo-shared PRIVATE utf8proc Threads::Threads m ${CMAKE_DL_LIBS})
 if(APPLE)

@@ -60,11 +60,11 @@ extern "C" {
 #define SALVO_API
 #endif
 
-#define SALVO_VERSION_MAJOR 0
-#define SALVO_VERSION_MINOR 9
+#define SALVO_VERSION_MAJOR 1
+#define SALVO_VERSION_MINOR 0
 #define SALVO_VERSION_PATCH 0
 
-/* The version of the library that runs: "0.9.0". */
+/* The version of the library that runs: "1.0.0". */
 SALVO_API const char *salvo_version(void);
 
 /* Element `index` of an array that the library returned: `type` is a struct's name, `item_size` the size of

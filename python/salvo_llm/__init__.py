@@ -7,7 +7,9 @@
 
 from ._library import SalvoError
 from . import _library
-from ._model import Chat, Model, load
+from ._chat import Chat
+from ._model import Model, load
+from ._stream import AsyncStream, Stream
 
-__all__ = ["Chat", "Model", "SalvoError", "load"]
+__all__ = ["AsyncStream", "Chat", "Model", "SalvoError", "Stream", "load"]
 __version__ = _library.library.salvo_version().decode()

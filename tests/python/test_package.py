@@ -2,15 +2,19 @@
 
 import asyncio
 import ctypes
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
+from typing import Literal
 
 import numpy
+import pydantic
 
 SALVO, LIBRARY, MAKE_WORDS = sys.argv[1:4]
 os.environ["SALVO_LIBRARY"] = LIBRARY
@@ -34,18 +38,19 @@ class Package(unittest.TestCase):
         cls.addClassCleanup(cls.model.close)
 
     def test_structs_are_those_of_the_headers(self):
-        names = {"Message": "salvo_message", "ModelInfo": "salvo_model_info", "Sampler": "salvo_sampler", "AnswerOptions": "salvo_answer_options",
-                 "GenerateOptions": "salvo_generate_options", "EmbedOptions": "salvo_embed_options", "EngineOptions": "salvo_engine_options"}
-        lines = [f'printf("%zu ", sizeof(struct {own}));' for own in names.values()]
-        source = "#include <salvo/chat.h>\n#include <salvo/embed.h>\n#include <stdio.h>\nint main(void) { " + " ".join(lines)
-        source += ' printf("%zu", offsetof(struct salvo_engine_options, isa)); }'
+        names = {"Message": "message", "Messages": "messages", "ModelInfo": "model_info", "Sampler": "sampler", "Stops": "stops", "EmbedOptions": "embed_options",
+                 "EngineOptions": "engine_options", "EngineInfo": "engine_info", "Event": "event", "Request": "request", "Text": "text",
+                 "SchedulerOptions": "scheduler_options", "SchedulerCounters": "scheduler_counters"}
+        members = [(own, f"salvo_{name}", member) for own, name in names.items() for member, _ in getattr(_library, own)._fields_]
+        lines = [f'printf("%zu ", sizeof(struct salvo_{name}));' for name in names.values()]
+        lines += [f'printf("%zu ", offsetof(struct {name}, {member}));' for _, name, member in members]
+        source = "".join(f"#include <{header}>\n" for header in ("salvo/chat.h", "salvo/embed.h", "salvo/scheduler.h", "stdio.h"))
         program = os.path.join(folder.name, "sizes")
         include = os.path.join(os.environ.get("SALVO_SOURCE", "."), "include")
-        subprocess.run(["cc", "-x", "c", "-I", include, "-o", program, "-"], input=source.encode(), check=True)
-        *sizes, isa = map(int, subprocess.run([program], capture_output=True, check=True).stdout.split())
-        own = [ctypes.sizeof(getattr(_library, name)) for name in names]
-        self.assertEqual(own[:-1], sizes[:-1])
-        self.assertEqual(_library.EngineOptions.isa.offset, isa)  # the package has only the first members
+        subprocess.run(["cc", "-x", "c", "-I", include, "-o", program, "-"], input=f"{source}int main(void) {{ {' '.join(lines)} }}".encode(), check=True)
+        numbers = list(map(int, subprocess.run([program], capture_output=True, check=True).stdout.split()))
+        own = [ctypes.sizeof(getattr(_library, name)) for name in names] + [getattr(getattr(_library, own), member).offset for own, _, member in members]
+        self.assertEqual(own, numbers)
 
     def test_texts_are_those_of_the_command_line(self):
         ids = self.model.tokenize("hello world")
@@ -64,6 +69,8 @@ class Package(unittest.TestCase):
         numpy.testing.assert_array_equal(logits[-1], numpy.fromfile(name, numpy.float32)[-self.model.vocabulary:])
         numpy.testing.assert_allclose(numpy.exp(self.model.log_probabilities(ids)).sum(axis=1), 1, rtol=1e-9)
         embedding = self.model.embed("hello world")
+        both = self.model.embed(["world", "hello world"], normalize=False)
+        numpy.testing.assert_allclose(both[1] / numpy.linalg.norm(both[1]), embedding, atol=1e-6)
         self.assertAlmostEqual(float(numpy.linalg.norm(embedding)), 1, places=5)
         self.assertEqual(embedding.shape, (self.model.width,))
 
@@ -82,20 +89,90 @@ class Package(unittest.TestCase):
 
     def test_threads_and_tasks(self):
         expected, got = self.model.chat("hello", max_tokens=8, temperature=0), []
-        threads = [threading.Thread(target=lambda: got.append(self.model.chat("hello", max_tokens=8, temperature=0))) for _ in range(4)]
+        threads = [threading.Thread(target=lambda: got.append(self.model.chat("hello", max_tokens=8, temperature=0))) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        self.assertEqual(got, [expected] * 4)
+        self.assertEqual(got, [expected] * 8)
 
         async def ask():
             with self.model.conversation() as chat:
                 return "".join([piece async for piece in chat.astream("hello", max_tokens=8, temperature=0)])
 
-        async def ask_twice():
-            return await asyncio.gather(ask(), ask())
-        self.assertEqual(asyncio.run(ask_twice()), [expected] * 2)
+        async def ask_many():
+            return await asyncio.gather(ask(), ask(), *(self.model.achat("hello", max_tokens=8, temperature=0) for _ in range(20)))
+        self.assertEqual(asyncio.run(ask_many()), [expected] * 22)
+
+        async def leave():
+            async for _ in self.model.astream("hello", temperature=0):
+                break
+            task = asyncio.create_task(self.model.agenerate("hello", temperature=0, max_tokens=400))
+            await asyncio.sleep(0)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            return await self.model.agenerate("hello", max_tokens=4, temperature=0)
+        self.assertEqual(asyncio.run(leave()), self.model.generate("hello", max_tokens=4, temperature=0))
+
+    def test_requests_share_steps(self):
+        prompts = ["hello", "hello world", "world"]
+        alone = [self.model.generate(prompt, max_tokens=40, temperature=0) for prompt in prompts]
+        before = self.model.counters()
+        streams = []  # they are submitted while the scheduler stands still
+        self.model._engine.with_session(lambda _: streams.extend(self.model.stream(prompt, max_tokens=40, temperature=0) for prompt in prompts))
+        self.assertEqual(["".join(stream) for stream in streams], alone)
+        after = self.model.counters()
+        steps, tokens = (after[name] - before[name] for name in ("steps", "tokens"))
+        self.assertEqual(tokens, sum(len(stream.tokens) for stream in streams))
+        self.assertLess(steps, tokens * 2 // 3)
+
+    def test_a_chat_has_one_answer_at_a_time(self):
+        with self.model.conversation() as chat:
+            stream = chat.stream("hello", max_tokens=4, temperature=0)
+            with self.assertRaisesRegex(salvo_llm.SalvoError, "unfinished answer"):
+                chat.ask("and?")
+            text = "".join(stream)
+            self.assertEqual([message["content"] for message in chat.messages], ["hello", text])
+            again = chat.stream("more", max_tokens=4, temperature=0)
+            del again  # dropped: the question is gone, and the chat goes on
+            self.assertEqual(len(chat.messages), 2)
+            chat.ask("more", max_tokens=4)
+
+    def test_answers_fit_schemas(self):
+        class Point(pydantic.BaseModel):
+            x: int = pydantic.Field(ge=0, le=9)
+            name: Literal["up", "down"]
+        for seed in range(5):
+            point = self.model.parse("hello", Point, seed=seed, temperature=1.5, max_tokens=200)
+            self.assertIsInstance(point, Point)
+        text = self.model.generate("hello", schema={"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 2}, max_tokens=200, seed=1)
+        self.assertEqual([type(item) for item in json.loads(text)], [bool, bool])
+        self.assertIn(self.model.chat("hello", regex="red|green", max_tokens=50), ("red", "green"))
+        with self.assertRaisesRegex(salvo_llm.SalvoError, "cut .length."):
+            self.model.parse("hello", Point, max_tokens=2)
+        with self.assertRaisesRegex(salvo_llm.SalvoError, "uniqueItems"):
+            self.model.generate("hello", schema={"type": "array", "uniqueItems": True})
+        with self.assertRaisesRegex(TypeError, "only one of"):
+            self.model.generate("hello", regex="a", grammar="root ::= [a]")
+
+    def test_log_probabilities_of_answers(self):
+        stream = self.model.stream("hello", max_tokens=6, temperature=0, logprobs=3)
+        list(stream)
+        ids = self.model.tokenize("hello") + stream.tokens
+        rows = self.model.log_probabilities(ids)[-len(stream.tokens) - 1:-1]
+        numpy.testing.assert_allclose(stream.log_probabilities, [row[i] for row, i in zip(rows, stream.tokens)], atol=1e-4)
+        top_ids, top = stream.top_log_probabilities
+        self.assertEqual(top_ids.shape, (len(stream.tokens), 3))
+        numpy.testing.assert_allclose(top, -numpy.sort(-rows, axis=1)[:, :3], atol=1e-4)
+        self.assertEqual(list(top_ids[:, 0]), stream.tokens)
+
+    def test_stop_strings(self):
+        text = self.model.generate("hello", max_tokens=30, temperature=0)
+        stop = re.search("[!-~]{2}", text[3:])[0]
+        stream = self.model.stream("hello", max_tokens=30, temperature=0, stop=stop)
+        self.assertEqual("".join(stream), text[:text.index(stop)])
+        self.assertEqual(stream.finish, "stop")
 
     def test_an_iterator_may_be_left(self):
         expected = self.model.generate("hello", max_tokens=4, temperature=0)
@@ -118,12 +195,37 @@ class Package(unittest.TestCase):
 
     def test_errors(self):
         for wrong in (lambda: salvo_llm.load("no-such-model"), lambda: salvo_llm.load(__file__), lambda: self.model.generate("hello " * 2000),
-                      lambda: self.model.logits([10**6]), lambda: salvo_llm.load(MODEL, backend="abacus")):
+                      lambda: self.model.logits([10**6]), lambda: self.model.embed(["hello", ""]), lambda: self.model.embed("hello " * 2000), lambda: salvo_llm.load(MODEL, backend="abacus")):
             with self.assertRaises(salvo_llm.SalvoError) as caught:
                 wrong()
             self.assertTrue(str(caught.exception))
+        self.assertEqual(len(self.model.embed(["hello"] * 3)), 3)
         with self.assertRaisesRegex(TypeError, "temprature"):
             self.model.generate("hello", temprature=0)
+
+    def test_close_while_others_read(self):
+        model = salvo_llm.load(MODEL, backend="cpu", threads=1, context=512)
+        chat, left_open, closing = model.conversation(), [], threading.Thread(target=model.close)
+
+        def submit_and_close(_):  # while the scheduler stands still
+            left_open.extend([model.stream("hello", temperature=0), chat.stream("hello", temperature=0)])
+            closing.start()
+            while not model._engine._wanted_end:
+                pass
+        model._engine.with_session(submit_and_close)
+        closing.join()
+        for left in left_open:
+            with self.assertRaisesRegex(salvo_llm.SalvoError, "closed"):
+                list(left)
+        for wrong in (lambda: chat.ask("x"), lambda: model.tokenize("x"), lambda: chat.messages, lambda: model.embed("x"), lambda: model.logits([1])):
+            with self.assertRaisesRegex(salvo_llm.SalvoError, "closed"):
+                wrong()
+        chat.close()
+
+    def test_the_interpreter_ends_with_requests_under_way(self):
+        script = (f"import salvo_llm\nmodel = salvo_llm.load({MODEL!r}, backend='cpu', threads=1, context=512)\n"
+                  "stream = model.stream('hello', temperature=0, regex='.*')\nprint(next(stream))")
+        subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": sys.path[0]}, timeout=60)
 
     def test_fork_is_an_error(self):
         reader, writer = os.pipe()

@@ -1,0 +1,162 @@
+"""Conversations."""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+import threading
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import _library as lib
+from ._stream import AsyncStream, Reader, Stream, pieces, whole
+
+if TYPE_CHECKING:
+    from ._model import Model
+
+
+class Chat:
+    """A conversation. Each answer computes only what is new. Any number may be open, and their answers are computed together; one chat has one
+    answer at a time."""
+
+    def __init__(self, model: Model, system: str | None, messages: Sequence[dict[str, str]]):
+        self._model, self._engine, self._handle = model, model._engine, c.c_void_p()
+        self._lock, self._is_answering = threading.Lock(), False
+        self._tokens: list[int] = []  # the last prompt and the answer to it
+        with self._engine.opened():
+            lib.call("salvo_chat_open", self._engine.model, None, c.byref(self._handle))
+            self._engine.chats.add(self._handle.value)
+            try:
+                if system:
+                    data = system.encode()
+                    lib.call("salvo_chat_set_system", self._handle, data, len(data))
+                for message in messages:
+                    self._add(message["role"], message["content"])
+            except BaseException:
+                self.close()
+                raise
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """All messages: [{"role": "user", "content": "..."}, ...]."""
+        with self._engine.opened():
+            self._check_open()
+            held = lib.library.salvo_chat_messages(self._handle)
+            address = c.cast(held.items, c.c_void_p).value or 0
+            items = [lib.Message.from_address(address + i * held.item_size) for i in range(held.count)]
+            return [{"role": item.role.decode(), "content": item.content.bytes().decode(errors="replace")} for item in items]
+
+    def stream(self, text: str, **options: Any) -> Stream:
+        """Answers a message piece by piece; the options are those of Model.stream. An answer that is ended early is kept as far as it was read."""
+        return self._start(Stream, text, options)
+
+    def ask(self, text: str, **options: Any) -> str:
+        """The whole answer; the options are those of Model.stream."""
+        return "".join(self.stream(text, **options))
+
+    async def astream(self, text: str, **options: Any) -> AsyncIterator[str]:
+        """As `stream`, for asyncio."""
+        async for piece in pieces(self._start(AsyncStream, text, options)):
+            yield piece
+
+    async def aask(self, text: str, **options: Any) -> str:
+        """As `ask`, for asyncio."""
+        return await whole(self._start(AsyncStream, text, options))
+
+    def save(self, path: str | os.PathLike, *, replace: bool = False) -> None:
+        """Writes messages and computed state to a file, which appears when it is complete."""
+        with self._lock:
+            self._check_idle()
+
+            def write(session: c.c_void_p) -> None:
+                cached, ids = c.c_uint32(), lib.id_array(self._tokens)
+                if self._tokens:
+                    lib.call("salvo_session_prefill_cached", session, ids, len(ids), c.byref(cached))
+                    rest = self._tokens[cached.value:]
+                    lib.call("salvo_session_feed", session, lib.id_array(rest), len(rest))
+                lib.call("salvo_chat_save_file", self._handle, session, os.fsencode(path), replace)
+
+            self._engine.with_session(write)
+
+    def load(self, path: str | os.PathLike) -> None:
+        """Replaces the conversation by that of a file."""
+        with self._lock:
+            self._check_idle()
+
+            def read(session: c.c_void_p) -> None:
+                lib.call("salvo_chat_load_file", self._handle, session, os.fsencode(path))
+                self._tokens = lib.library.salvo_session_tokens(session)[:lib.library.salvo_session_position(session)]
+
+            self._engine.with_session(read)
+
+    def _add(self, role: str, text: str) -> None:
+        data = text.encode()
+        message = lib.Message(role.encode(), lib.Text(c.cast(c.c_char_p(data), c.c_void_p), len(data)), None)
+        lib.call("salvo_chat_add", self._handle, c.byref(message), 1, c.sizeof(message))
+
+    def _start(self, kind: type, text: str, options: dict[str, Any]) -> Any:
+        with self._engine.opened(), self._lock:
+            self._check_idle()
+            before = lib.library.salvo_chat_messages(self._handle).count
+            self._add("user", text)
+            try:
+                ids, count = c.POINTER(c.c_int32)(), c.c_size_t()
+                lib.call("salvo_chat_prompt", self._handle, self._engine.context, c.byref(ids), c.byref(count))
+                prompt = lib.taken_ids(ids, count)
+                stops = lib.library.salvo_chat_stops(self._handle).contents
+                strings = [stops.strings[i].decode() for i in range(stops.string_count)]
+                self._is_answering = True
+
+                def done(reader: Reader) -> None:
+                    self._keep(reader, before)
+
+                return self._model._start(kind, prompt, options, stop=strings, stop_ids=stops.ids[:stops.id_count], done=done)
+            except BaseException:
+                self._is_answering = False
+                lib.library.salvo_chat_cut(self._handle, before)
+                raise
+
+    def _keep(self, reader: Reader, before: int) -> None:
+        """Adds an answer that has ended. One that was cancelled without text leaves the messages as they were before the question."""
+        try:
+            with self._engine.opened():
+                if self._handle:
+                    self._take(reader, before)
+        except lib.SalvoError:  # the model was closed, and the chat with it
+            pass
+        finally:
+            self._is_answering = False
+
+    def _take(self, reader: Reader, before: int) -> None:
+        if reader.finish == "cancelled" and not reader.text:
+            lib.library.salvo_chat_cut(self._handle, before)
+            return
+        data = reader.text.encode()
+        lib.call("salvo_chat_take", self._handle, lib.id_array(reader.tokens), len(reader.tokens), data, len(data))
+        self._tokens = reader.prompt + reader.tokens
+
+    def _check_open(self) -> None:
+        self._engine.check_open()
+        if not self._handle:
+            raise lib.SalvoError("the chat is closed")
+
+    def _check_idle(self) -> None:
+        self._check_open()
+        if self._is_answering:
+            raise lib.SalvoError("the chat has an unfinished answer: read it to its end, or close it")
+
+    def close(self) -> None:
+        """Frees the messages."""
+        handle, self._handle = self._handle.value, c.c_void_p()
+        if self._engine.process == os.getpid() and handle:
+            self._engine.close_chat(handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+    def __enter__(self) -> Chat:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
