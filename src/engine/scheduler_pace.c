@@ -51,7 +51,7 @@ enum salvo_status scheduler_measure(struct salvo_scheduler *scheduler)
     struct salvo_session *session = scheduler->sessions[0];
     const uint32_t chunk =
         engine->backend->chunk ? engine->backend->chunk(engine->executor) : engine->options.batch;
-    const uint32_t positions = request_most_positions(engine), most = chunk < positions ? chunk : positions,
+    const uint32_t context = engine->options.context, most = chunk < context ? chunk : context,
                    measured = most < MEASURED_TOKENS ? most : MEASURED_TOKENS;
     int32_t *ids = NULL;
     double decode_ns, chunk_ns;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SESSIONS = 5, TOKENS = 4, PROMPT = 9, LAST_POSITIONS = 3 };
+enum { SESSIONS = 5, TOKENS = 4, PROMPT = 9, LAST_POSITIONS = 3, EXPECTED = 3 * TOKENS + 1 };
 enum { FREE, SHORT, STOPS, FAILS, FULL }; /* why the run of each session ends */
 
 /* Each id of the mask can be chosen once: its bias times the penalty is -infinity. */
@@ -35,6 +35,53 @@ static void check_ids(const int32_t *expected, uint32_t count, const int32_t *id
     assert_int_equal(prompt + count, result->position);
 }
 
+/* Stores as many stop ids as a step can carry, none of which is in the list. */
+static void fill_stop_ids(const int32_t *list, uint32_t count, int32_t stop_ids[SALVO_STOP_IDS])
+{
+    uint32_t stored = 0;
+    for (int32_t id = 0; stored < SALVO_STOP_IDS; id++) {
+        bool is_listed = false;
+        for (uint32_t i = 0; i < count; i++)
+            is_listed |= list[i] == id;
+        if (!is_listed)
+            stop_ids[stored++] = id;
+    }
+}
+
+/* The stop ids of one run fill the step, so that the device does not know those of the other. Both sessions
+ * have 2 * TOKENS of their expected ids. */
+static void check_unknown_stop(
+    struct salvo_engine *engine, struct salvo_session *const sessions[2], const int32_t *const expected[2])
+{
+    enum { DONE = 2 * TOKENS + 1 };
+    int32_t others[SALVO_STOP_IDS], ids[2][TOKENS];
+    struct salvo_run_result results[2];
+    uint32_t stop = 1;
+    uint64_t step;
+    struct salvo_run runs[2];
+    for (int i = 0; i < 2; i++)
+        runs[i] = (struct salvo_run){.session = sessions[i], .tokens = TOKENS, .chosen_ids = ids[i]};
+    fill_stop_ids(expected[0], EXPECTED, others);
+    runs[0].stop_ids = others;
+    runs[0].stop_id_count = SALVO_STOP_IDS;
+    runs[1].stop_ids = &expected[1][DONE + 1];
+    runs[1].stop_id_count = 1;
+    while (expected[1][DONE + stop - 1] != expected[1][DONE + 1])
+        stop++;
+    assert_true(stop < TOKENS);
+    ASSERT_OK(salvo_engine_submit(engine, runs, 2, sizeof *runs, &step));
+    ASSERT_OK(salvo_engine_wait(engine, step, results, 2, sizeof *results));
+    check_ids(expected[0] + DONE, TOKENS, ids[0], &results[0], PROMPT + 2 * TOKENS);
+    assert_false(results[0].ended);
+    check_ids(expected[1] + DONE, stop, ids[1], &results[1], PROMPT + 2 * TOKENS);
+    assert_true(results[1].ended);
+    runs[1].stop_id_count = 0;
+    runs[1].tokens = TOKENS - stop;
+    ASSERT_OK(salvo_engine_submit(engine, &runs[1], 1, sizeof *runs, &step));
+    ASSERT_OK(salvo_engine_wait(engine, step, results, 1, sizeof *results));
+    check_ids(expected[1] + DONE + stop, TOKENS - stop, ids[1], results, PROMPT + 2 * TOKENS + stop);
+}
+
 void check_repeats(struct fixture *fixture)
 {
     struct salvo_session *sessions[SESSIONS] = {fixture->session};
@@ -50,7 +97,7 @@ void check_repeats(struct fixture *fixture)
     for (int i = 0; i < 2; i++)
         mask[allowed[i] / 32] |= UINT32_C(1) << allowed[i] % 32;
     for (int i = 0; i < SESSIONS; i++) {
-        const uint32_t count = i == FULL ? LAST_POSITIONS : 2 * TOKENS + 1;
+        const uint32_t count = i == FULL ? LAST_POSITIONS : EXPECTED;
         if (i)
             ASSERT_OK(salvo_session_open(fixture->engine, &sessions[i]));
         set_greedy(sessions[i]);
@@ -109,6 +156,8 @@ void check_repeats(struct fixture *fixture)
     ASSERT_OK(salvo_engine_wait(fixture->engine, step, results, 2, sizeof *results));
     check_ids(expected[STOPS] + 1 + stop, 3, ids[0], &results[0], PROMPT + stop);
     check_ids(expected[SHORT] + 5, TOKENS, ids[1], &results[1], PROMPT + 4);
+    check_unknown_stop(fixture->engine, (struct salvo_session *[]){sessions[FREE], sessions[SHORT]},
+        (const int32_t *[]){expected[FREE], expected[SHORT]});
     for (int i = 0; i < SESSIONS; i++) {
         free(expected[i]);
         if (i)

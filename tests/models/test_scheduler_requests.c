@@ -551,6 +551,26 @@ static void a_context_beyond_the_memory(void **state)
     fixture_close(&fixture);
 }
 
+/* A step of all sessions may be longer than the context of the session that is measured. */
+static void a_context_shorter_than_a_step(void **state)
+{
+    (void)state;
+    enum { SHORT = 16 };
+    struct salvo_engine_options options = SALVO_ENGINE_OPTIONS_INIT;
+    struct salvo_scheduler *scheduler;
+    options.backend = "cpu";
+    options.threads = 1;
+    options.sessions = 4;
+    options.context = SHORT;
+    options.batch = 4 * SHORT;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"), options);
+    salvo_session_close(fixture.session);
+    ASSERT_OK(salvo_scheduler_open(fixture.engine, NULL, &scheduler));
+    salvo_scheduler_close(scheduler);
+    fixture.session = NULL;
+    fixture_close(&fixture);
+}
+
 /* Each last event has a place that a queue of any length leaves. */
 static void a_queue_of_any_length(void **state)
 {
@@ -631,6 +651,7 @@ int main(void)
         cmocka_unit_test(a_device_that_fails_fails_what_is_in_flight),
         cmocka_unit_test(unread_events_are_bounded),
         cmocka_unit_test(a_context_beyond_the_memory),
+        cmocka_unit_test(a_context_shorter_than_a_step),
         cmocka_unit_test(a_queue_of_any_length),
         cmocka_unit_test(no_memory_is_an_error),
     };

@@ -54,15 +54,15 @@ static void softcaps_join_their_matmul(void **state)
 
 /* ---- Attention that projects ---- */
 
-enum mistake { NO_MISTAKE, ACCUMULATES, VALUE_IS_READ_LATER, SWAPPED, OTHER_INPUT };
+enum mistake { NO_MISTAKE, ACCUMULATES, VALUE_IS_READ_LATER, SWAPPED, OTHER_KEY, OTHER_INPUT };
 static enum mistake mistake;
 
 static void make_attention(struct parts *p)
 {
     struct builder *b = &p->builder;
-    const int key = mistake == SWAPPED ? 3 : 2, value = mistake == SWAPPED ? 2 : 3;
-    if (mistake == ACCUMULATES)
-        build_embed(b, p->b[3], p->table, 1);
+    const int key = mistake == SWAPPED ? 3 : mistake == OTHER_KEY ? 5 : 2, value = mistake == SWAPPED ? 2 : 3;
+    if (mistake == ACCUMULATES || mistake == OTHER_KEY)
+        build_embed(b, p->b[mistake == OTHER_KEY ? key : 3], p->table, 1);
     normalise(p, 0, -1);
     multiply(p, 1, p->square, 0);
     multiply(p, 2, p->square, 0);
@@ -101,6 +101,10 @@ static void other_matmuls_stay_apart(void **state)
     check_lowering(make_attention, &projects, APART ",add]" END);
     mistake = SWAPPED;
     check_lowering(make_attention, &projects, APART "]" END);
+    mistake = OTHER_KEY;
+    check_lowering(make_attention, &projects,
+        "rows[embed,embed] matmul[rms_norm|matmul,matmul,matmul;a] attend[rope,rope,kv_append|attend] "
+        "rows[add]" END);
     mistake = OTHER_INPUT;
     check_lowering(make_attention, &projects,
         "rows[embed] matmul[rms_norm|matmul,matmul,matmul;a,x] attend[rope,rope,kv_append|attend] "
@@ -135,13 +139,15 @@ static void backends_may_refuse(void **state)
 
 /* ---- Parts ---- */
 
+static bool second_lerp_mixes_another;
+
 static void make_mixed(struct parts *p)
 {
     struct builder *b = &p->builder;
     build_rms_norm(b, p->b[0], p->x, p->norm, 1e-5F);
     build_token_shift(b, p->b[1], p->b[0], p->shift);
     build_lerp(b, p->b[2], p->b[0], p->b[1], p->norm);
-    build_lerp(b, p->b[3], p->b[0], p->b[1], p->norm);
+    build_lerp(b, p->b[3], p->b[0], second_lerp_mixes_another ? p->x : p->b[1], p->norm);
     multiply(p, 4, p->square, 2);
     multiply(p, 5, p->square, 3);
     add_to_x(p, 4);
@@ -176,6 +182,16 @@ static void inputs_of_matmuls_have_parts(void **state)
     assert_true(group_matmul_inputs(program, group, &inputs));
     assert_null(inputs.norm);
     assert_int_equal(program->ops[group->first_op].out, inputs.normed);
+    arena_free(&tables);
+    program_close(program);
+    model_close(&file);
+
+    second_lerp_mixes_another = true;
+    tables = (struct arena){0};
+    make_file(&file);
+    program = lower_case(make_mixed, model_open(&file), &options, &tables, &plan);
+    assert_int_equal(4, plan.groups[1].ops_before);
+    assert_false(group_matmul_inputs(program, &plan.groups[1], &inputs));
     arena_free(&tables);
     program_close(program);
     model_close(&file);
