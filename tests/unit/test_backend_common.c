@@ -1,9 +1,11 @@
 /* Values that all backends derive from steps, and KV pages between a backend's layout and the saved one. */
 #include "cmocka_test.h"
 
+#include "backend/common/ropes.h"
 #include "backend/common/state.h"
 #include "backend/common/steps.h"
 
+#include <math.h>
 #include <string.h>
 
 static void rows_follow_their_runs(void **state)
@@ -60,6 +62,53 @@ static void only_plain_samplers_take_the_largest(void **state)
     assert_false(sampler_is_argmax(&settings));
 }
 
+/* Fractions are multiples of 2^-32; a top_p of 1 is off, a min_p of 1 needs 33 bits. */
+static void devices_get_fractions_as_integers(void **state)
+{
+    (void)state;
+    struct sampler_settings settings = {.temperature = 0.5F,
+        .top_p = 0.75F,
+        .min_p = 1,
+        .repeat_penalty = 4,
+        .repeat_last_n = 9,
+        .seed = UINT64_C(0x123456789)};
+    struct device_sampler got = sampler_for_device(&settings);
+    assert_int_equal(0xC0000000, got.top_p);
+    assert_false(got.top_p_off || got.is_argmax);
+    assert_int_equal(0, got.min_p_low);
+    assert_int_equal(1, got.min_p_high);
+    assert_true(got.inverse_temperature == 2 && got.inverse_repeat == 0.25F);
+    assert_int_equal(9, got.recent);
+    assert_int_equal(0x23456789, got.seed_low);
+    assert_int_equal(1, got.seed_high);
+    settings.top_p = settings.repeat_penalty = 1;
+    got = sampler_for_device(&settings);
+    assert_true(got.top_p_off && got.top_p == 0 && got.recent == 0);
+}
+
+/* Two entries of a rope's table are the angle of any position: 700 = 2 * 256 + 188. */
+static void two_entries_of_a_rope_table_are_any_position(void **state)
+{
+    (void)state;
+    double frequencies[] = {1, 0.01}, one[] = {0.5};
+    struct rope ropes[] = {{.dimensions = 4, .magnitude = 2, .frequencies = frequencies},
+        {.dimensions = 2, .magnitude = 1, .frequencies = one}};
+    const struct program program = {.ropes = ropes, .rope_count = 2};
+    float tables[(256 + 3) * (4 + 2)];
+    uint32_t offsets[2];
+    assert_int_equal(sizeof tables / sizeof *tables, rope_tables_size(&program, 700));
+    rope_tables_fill(&program, 700, offsets, tables);
+    assert_int_equal(0, offsets[0]);
+    assert_int_equal((256 + 3) * 4, offsets[1]);
+    for (int i = 0; i < 2; i++) {
+        const float *low = tables + (size_t)188 * 4 + 2 * i, *high = tables + (size_t)(256 + 2) * 4 + 2 * i;
+        const double cosine = (double)low[0] * (double)high[0] - (double)low[1] * (double)high[1],
+                     sine = (double)low[0] * (double)high[1] + (double)low[1] * (double)high[0];
+        assert_true(fabs(cosine - 2 * cos(700 * frequencies[i])) < 1e-6);
+        assert_true(fabs(sine - 2 * sin(700 * frequencies[i])) < 1e-6);
+    }
+}
+
 enum { HEADS = 2, HEAD_DIM = 34, SCALES = 2, COUNT = 3, HEAD_BYTES = HEAD_DIM + SCALES * 2 };
 
 /* Bytes of the page are their own offsets, so that each saved byte says where it came from. */
@@ -109,6 +158,8 @@ int main(void)
         cmocka_unit_test(pages_end_with_the_run),
         cmocka_unit_test(slots_have_one_token_more_than_the_context),
         cmocka_unit_test(only_plain_samplers_take_the_largest),
+        cmocka_unit_test(devices_get_fractions_as_integers),
+        cmocka_unit_test(two_entries_of_a_rope_table_are_any_position),
         cmocka_unit_test(pages_are_saved_position_by_position),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -331,6 +331,20 @@ cleanup:
     return status;
 }
 
+enum salvo_status lower_single_and_batch(const struct program *program, const struct backend_options *options,
+    struct lowering_options lowering, struct arena *tables, struct plan *out_single, struct plan *out_batch)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t single[ROW_KIND_COUNT] = {1, 1, 1},
+                   batch[ROW_KIND_COUNT] = {options->batch, options->slots, options->outputs};
+    memcpy(lowering.capacity, single, sizeof single);
+    TRY(lower_program(program, &lowering, tables, out_single));
+    memcpy(lowering.capacity, batch, sizeof batch);
+    TRY(lower_program(program, &lowering, tables, out_batch));
+cleanup:
+    return status;
+}
+
 const char *group_kind_name(enum group_kind kind)
 {
     static const char *const names[] = {

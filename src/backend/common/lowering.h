@@ -64,6 +64,10 @@ struct lowering_options {
 enum salvo_status lower_program(const struct program *program, const struct lowering_options *options,
     struct arena *tables, struct plan *out);
 
+/* The plans for a single token and for a batch, with `lowering` but for its capacities. */
+enum salvo_status lower_single_and_batch(const struct program *program, const struct backend_options *options,
+    struct lowering_options lowering, struct arena *tables, struct plan *out_single, struct plan *out_batch);
+
 const char *group_kind_name(enum group_kind kind);
 
 /* The ops of a group on one line; the same after its number and kind. Into `text`. */

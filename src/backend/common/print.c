@@ -16,6 +16,14 @@ void print_plan(
     }
 }
 
+void print_dispatched_plan(struct printer printer, const struct program *program, const struct plan *plan,
+    uint32_t dispatches, uint32_t barriers)
+{
+    char commands[64];
+    snprintf(commands, sizeof commands, ", %u dispatches, %u barriers", dispatches, barriers);
+    print_plan(printer, program, plan, commands);
+}
+
 void print_memory(struct printer printer, const struct backend_counters *counters, uint64_t free_before)
 {
     char text[320];

@@ -15,6 +15,10 @@ struct printer {
 void print_plan(
     struct printer printer, const struct program *program, const struct plan *plan, const char *commands);
 
+/* The same for a plan that became dispatches. */
+void print_dispatched_plan(struct printer printer, const struct program *program, const struct plan *plan,
+    uint32_t dispatches, uint32_t barriers);
+
 /* One line: device memory by use, and how much was free before. */
 void print_memory(struct printer printer, const struct backend_counters *counters, uint64_t free_before);
 

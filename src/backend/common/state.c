@@ -64,6 +64,19 @@ size_t kv_page_bytes(const struct kv_cache *cache)
     return cache->heads * cache->page.head_bytes;
 }
 
+struct kv_page_layout kv_page_by_position(const struct kv_cache *cache)
+{
+    const size_t position_bytes = (kv_head_bytes(cache) + 3) / 4 * 4;
+    return (struct kv_page_layout){
+        .head_bytes = PAGE_POSITIONS * position_bytes,
+        .position_step = position_bytes,
+        .element_step = cache->element_bytes,
+        .scales_at = (size_t)cache->head_dim * cache->element_bytes,
+        .scale_position_step = position_bytes,
+        .scale_step = SCALE_BYTES,
+    };
+}
+
 size_t state_saved_kv_bytes(
     const struct program *program, const struct state_layout *layout, uint32_t positions)
 {

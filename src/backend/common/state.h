@@ -45,6 +45,9 @@ size_t kv_head_bytes(const struct kv_cache *cache);
 
 size_t kv_page_bytes(const struct kv_cache *cache);
 
+/* The layout of a page [heads][256 positions][elements, scales]; positions begin at multiples of 4 bytes. */
+struct kv_page_layout kv_page_by_position(const struct kv_cache *cache);
+
 /* Bytes of the first `positions` positions of all KV caches; of a slot's whole saved state. */
 size_t state_saved_kv_bytes(
     const struct program *program, const struct state_layout *layout, uint32_t positions);

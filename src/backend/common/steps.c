@@ -51,6 +51,34 @@ bool sampler_is_argmax(const struct sampler_settings *settings)
     return settings->temperature == 0 && !settings->mask && !settings->bias && !sampler_penalises(settings);
 }
 
+/* A fraction below 1 as a multiple of 2^-32. */
+static uint64_t fixed_fraction(float fraction)
+{
+    return fraction > 0 ? (uint64_t)(fraction * 0x1p32f) : 0;
+}
+
+struct device_sampler sampler_for_device(const struct sampler_settings *settings)
+{
+    const uint64_t lowest = fixed_fraction(settings->min_p < 1 ? settings->min_p : 1);
+    return (struct device_sampler){
+        .is_argmax = sampler_is_argmax(settings),
+        .temperature = settings->temperature,
+        .inverse_temperature = 1 / settings->temperature,
+        .top_k = settings->top_k,
+        .top_p = (uint32_t)fixed_fraction(settings->top_p < 1 ? settings->top_p : 0),
+        .top_p_off = !(settings->top_p < 1),
+        .min_p_low = (uint32_t)lowest,
+        .min_p_high = (uint32_t)(lowest >> 32),
+        .repeat_penalty = settings->repeat_penalty,
+        .inverse_repeat = 1 / settings->repeat_penalty,
+        .presence_penalty = settings->presence_penalty,
+        .frequency_penalty = settings->frequency_penalty,
+        .recent = sampler_penalises(settings) ? settings->repeat_last_n : 0,
+        .seed_low = (uint32_t)settings->seed,
+        .seed_high = (uint32_t)(settings->seed >> 32),
+    };
+}
+
 size_t step_mask_words(uint32_t vocabulary)
 {
     return ((size_t)vocabulary + 31) / 32;

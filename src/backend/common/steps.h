@@ -4,6 +4,7 @@
 #define COMMON_STEPS_H
 
 #include "backend/backend.h"
+#include "backend/common/device_sampler.h"
 
 /* The run and the position of one of the T rows. */
 struct row_place {
@@ -27,6 +28,8 @@ bool step_is_cancelled(const volatile bool *cancel);
 /* Whether penalties change any logit; whether the choice is the largest of the logits as they are. */
 bool sampler_penalises(const struct sampler_settings *settings);
 bool sampler_is_argmax(const struct sampler_settings *settings);
+
+struct device_sampler sampler_for_device(const struct sampler_settings *settings);
 
 /* Words of a mask of ids, struct sampler_settings. */
 size_t step_mask_words(uint32_t vocabulary);

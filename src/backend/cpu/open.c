@@ -188,11 +188,8 @@ enum salvo_status executor_open(
     TRY(backend_complete_options(&executor->options));
     options = &executor->options;
     TRY(choose_kernels(executor));
-    const struct lowering_options single = {{1, 1, 1}, .max_rounded = MAX_PANELS},
-                                  batch = {{options->batch, options->slots, options->outputs},
-                                      .max_rounded = MAX_PANELS};
-    TRY(lower_program(program, &single, &executor->tables, &executor->single));
-    TRY(lower_program(program, &batch, &executor->tables, &executor->batch));
+    TRY(lower_single_and_batch(program, options, (struct lowering_options){.max_rounded = MAX_PANELS},
+        &executor->tables, &executor->single, &executor->batch));
     TRY(team_open(options->threads, options->pin, 2 * program->op_count, &executor->team));
     executor->options.threads = team_threads(executor->team);
     TRY(kv_pool_open(executor));

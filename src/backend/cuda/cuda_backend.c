@@ -67,9 +67,7 @@ static struct backend_counters counters(const struct executor *executor)
 {
     struct backend_counters result = executor->counters;
     result.creations_after_load = executor->context.creations - executor->creations_at_load;
-    result.weight_bytes = executor->weight_bytes;
-    result.state_bytes = executor->state_bytes;
-    result.scratch_bytes = executor->scratch_bytes + executor->single.tables.bytes;
+    result.scratch_bytes += executor->single.tables.bytes;
     for (uint32_t i = 0; i < executor->many_count; i++)
         result.scratch_bytes += executor->many[i].tables.bytes;
     return result;

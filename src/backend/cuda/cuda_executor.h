@@ -160,7 +160,6 @@ struct executor {
     uint32_t rope_pairs, matrix_count;
 
     cuda_address weight_memory, state_memory, scratch_memory;
-    uint64_t weight_bytes, state_bytes, scratch_bytes, table_bytes;
     uint64_t free_before;        /* device memory, when it was opened */
     struct cuda_machine machine; /* what both plans' machines have in common */
     cuda_address bias;           /* [slots][vocabulary] floats */
@@ -203,7 +202,6 @@ struct executor {
 
     uint64_t creations_at_load;
     struct backend_counters counters;
-    char info[64];
 };
 
 /* cuda_memory.c: memory that is counted, and errors that name what was asked for and what was free. */

@@ -126,7 +126,8 @@ static enum salvo_status open_loader(struct loader *loader)
 {
     enum salvo_status status = SALVO_OK;
     struct executor *executor = loader->executor;
-    uint64_t size = executor->weight_bytes < BUFFER_BYTES ? executor->weight_bytes : BUFFER_BYTES;
+    uint64_t size =
+        executor->counters.weight_bytes < BUFFER_BYTES ? executor->counters.weight_bytes : BUFFER_BYTES;
     TRY(cut_pieces(loader));
     loader->staging_bytes = (size_t)(loader->largest > size ? loader->largest : size);
     const uint32_t threads = executor->options.threads;
@@ -166,7 +167,7 @@ enum salvo_status cuda_load_weights(struct executor *executor)
         const struct piece *last = &loader.pieces[first + loader.count - 1];
         if (options->progress)
             options->progress(options->progress_user, last->to + last->bytes - executor->weight_memory,
-                executor->weight_bytes);
+                executor->counters.weight_bytes);
     }
     TRY(cuda_queue_wait(executor));
     TRY(gguf_check(executor->program->gguf));

@@ -170,13 +170,13 @@ static enum salvo_status count_memory(struct executor *executor)
         TRY(cuda_tables_build(executor, &executor->many[i]));
     }
     cuda_layout_weights(executor, &region);
-    executor->weight_bytes = region.used;
+    executor->counters.weight_bytes = region.used;
     region.used = 0;
     cuda_layout_state(executor, &region);
-    executor->state_bytes = region.used;
+    executor->counters.state_bytes = region.used;
     region.used = 0;
     cuda_layout_scratch(executor, &region);
-    executor->scratch_bytes = region.used;
+    executor->counters.scratch_bytes = region.used;
     region.used = 0;
     cuda_layout_mapped(executor, &region, NULL);
     executor->mapped_bytes = region.used;
@@ -189,16 +189,18 @@ static enum salvo_status check_memory(struct executor *executor)
     const struct backend_options *options = &executor->options;
     size_t left, total;
     enum salvo_status status = CUDA_CALL(&executor->context, memory_info, (&left, &total));
-    const uint64_t needed = executor->weight_bytes + executor->state_bytes + executor->scratch_bytes;
+    const uint64_t needed =
+        executor->counters.weight_bytes + executor->counters.state_bytes + executor->counters.scratch_bytes;
     if (status != SALVO_OK || needed <= left)
         return status;
     return fail(SALVO_ERROR_MEMORY,
         "cuda device %u (%s): weights of %llu MB, a context of %u for %u session%s of %llu MB and scratch of "
         "%llu "
         "MB do not fit: %llu MB of %llu MB are free",
-        executor->context.number, executor->context.name, megabytes(executor->weight_bytes), options->context,
-        options->slots, options->slots == 1 ? "" : "s", megabytes(executor->state_bytes),
-        megabytes(executor->scratch_bytes), megabytes(left), megabytes(total));
+        executor->context.number, executor->context.name, megabytes(executor->counters.weight_bytes),
+        options->context, options->slots, options->slots == 1 ? "" : "s",
+        megabytes(executor->counters.state_bytes), megabytes(executor->counters.scratch_bytes),
+        megabytes(left), megabytes(total));
 }
 
 static enum salvo_status take_memory(struct executor *executor)
@@ -206,17 +208,19 @@ static enum salvo_status take_memory(struct executor *executor)
     enum salvo_status status = SALVO_OK;
     struct cuda_context *context = &executor->context;
     cuda_address mapped;
-    TRY(cuda_memory_new(executor, "the model", executor->weight_bytes, &executor->weight_memory));
-    TRY(cuda_memory_new(executor, "the context", executor->state_bytes, &executor->state_memory));
-    TRY(cuda_memory_new(executor, "scratch", executor->scratch_bytes, &executor->scratch_memory));
+    TRY(cuda_memory_new(executor, "the model", executor->counters.weight_bytes, &executor->weight_memory));
+    TRY(cuda_memory_new(executor, "the context", executor->counters.state_bytes, &executor->state_memory));
+    TRY(cuda_memory_new(executor, "scratch", executor->counters.scratch_bytes, &executor->scratch_memory));
     TRY(cuda_host_new(executor, "steps", executor->mapped_bytes, &executor->mapped));
     TRY(CUDA_CALL(context, host_address, (&mapped, executor->mapped, 0)));
     cuda_layout_weights(executor, &(struct cuda_region){.base = executor->weight_memory});
     cuda_layout_state(executor, &(struct cuda_region){.base = executor->state_memory});
     cuda_layout_scratch(executor, &(struct cuda_region){.base = executor->scratch_memory});
     cuda_layout_mapped(executor, &(struct cuda_region){.base = mapped}, executor->mapped);
-    TRY(CUDA_CALL(context, fill, (executor->state_memory, 0, executor->state_bytes, executor->queue)));
-    TRY(CUDA_CALL(context, fill, (executor->scratch_memory, 0, executor->scratch_bytes, executor->queue)));
+    TRY(CUDA_CALL(
+        context, fill, (executor->state_memory, 0, executor->counters.state_bytes, executor->queue)));
+    TRY(CUDA_CALL(
+        context, fill, (executor->scratch_memory, 0, executor->counters.scratch_bytes, executor->queue)));
 
     executor->staging_bytes = STAGING_BYTES;
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
@@ -259,7 +263,7 @@ static enum salvo_status try_plans(struct executor *executor)
     TRY(cuda_tables_build(executor, &executor->single));
     TRY(cuda_layout_shared(executor, &executor->single.tables, &machine));
     cuda_layout_scratch(executor, &scratch); /* the phases may be others than those that were counted */
-    executor->scratch_bytes = scratch.used;
+    executor->counters.scratch_bytes = scratch.used;
 cleanup:
     return status;
 }

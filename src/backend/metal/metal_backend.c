@@ -90,9 +90,6 @@ static struct backend_counters counters(const struct executor *executor)
 {
     struct backend_counters result = executor->counters;
     result.creations_after_load = executor->device.objects - executor->objects_at_load;
-    result.weight_bytes = executor->weight_bytes;
-    result.state_bytes = executor->state_bytes;
-    result.scratch_bytes = executor->scratch_bytes;
     return result;
 }
 
@@ -105,14 +102,13 @@ static void print_plans(
     const struct backend_counters counted = counters(executor);
     snprintf(text, sizeof text, "metal %s, weights in the mapped file: %llu bytes, %u pipelines",
         executor->device.physical->name,
-        (unsigned long long)(executor->weight_bytes - executor->vectors.size), executor->pipeline_count);
+        (unsigned long long)(executor->counters.weight_bytes - executor->vectors.size),
+        executor->pipeline_count);
     line(user, text);
     print_memory(printer, &counted, executor->device.working_set);
-    for (size_t i = 0; i < 2; i++) {
-        snprintf(
-            text, sizeof text, ", %u dispatches, %u barriers", plans[i]->dispatch_count, plans[i]->barriers);
-        print_plan(printer, executor->program, &plans[i]->lowered, text);
-    }
+    for (size_t i = 0; i < 2; i++)
+        print_dispatched_plan(
+            printer, executor->program, &plans[i]->lowered, plans[i]->dispatch_count, plans[i]->barriers);
 }
 
 const struct backend metal_backend = {

@@ -110,7 +110,6 @@ struct executor {
         biases;
     struct metal_buffer ring, masks; /* a part for each entry */
     uint64_t entry_bytes, mask_bytes;
-    uint64_t weight_bytes, state_bytes, scratch_bytes;
 
     struct metal_bias *slot_biases; /* [slots] */
     uint8_t *versions;              /* [slots]: the committed version of recurrent state */

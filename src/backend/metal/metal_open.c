@@ -1,11 +1,11 @@
 /* Opens an executor: places the weights, allocates all memory and makes the pipelines before weights are
  * read. */
 #include "backend/common/checks.h"
+#include "backend/common/ropes.h"
 #include "backend/metal/metal_executor.h"
 
 #include "base/memory.h"
 
-#include <math.h>
 #include <string.h>
 
 /* A step that takes longer delays what the same GPU draws. */
@@ -18,35 +18,19 @@ static enum salvo_status open_scratch_buffer(
     enum salvo_status status = metal_buffer_open(&executor->device, size, what, out);
     if (status == SALVO_OK)
         memset(out->bytes, 0, out->size);
-    executor->scratch_bytes += out->size;
+    executor->counters.scratch_bytes += out->size;
     return status;
 }
 
-/* cos and sin of positions 0 .. 255 and of all multiples of 256, computed in double; the device combines two
- * entries. */
 static enum salvo_status open_ropes(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     const struct program *program = executor->program;
-    const uint32_t upper = executor->options.context / 256 + 1;
-    size_t floats = 0, place = 0;
+    const uint32_t context = executor->options.context;
     TRY(ARENA_NEW(&executor->tables, &executor->rope_offsets, program->rope_count));
-    for (uint32_t i = 0; i < program->rope_count; i++)
-        floats += (size_t)(256 + upper) * program->ropes[i].dimensions;
-    TRY(open_scratch_buffer(executor, floats * sizeof(float), "angles", &executor->ropes));
-    float *table = (float *)(void *)executor->ropes.bytes;
-    for (uint32_t i = 0; i < program->rope_count; i++) {
-        const struct rope *rope = &program->ropes[i];
-        executor->rope_offsets[i] = (uint32_t)place;
-        for (uint32_t row = 0; row < 256 + upper; row++) {
-            const double position = row < 256 ? row : (double)(row - 256) * 256;
-            const double magnitude = row < 256 ? 1 : (double)rope->magnitude;
-            for (uint32_t j = 0; j < rope->dimensions / 2; j++) {
-                table[place++] = (float)(cos(position * rope->frequencies[j]) * magnitude);
-                table[place++] = (float)(sin(position * rope->frequencies[j]) * magnitude);
-            }
-        }
-    }
+    TRY(open_scratch_buffer(
+        executor, rope_tables_size(program, context) * sizeof(float), "angles", &executor->ropes));
+    rope_tables_fill(program, context, executor->rope_offsets, (float *)(void *)executor->ropes.bytes);
 cleanup:
     return status;
 }
@@ -89,19 +73,6 @@ cleanup:
     return status;
 }
 
-static enum salvo_status lower_plans(struct executor *executor)
-{
-    enum salvo_status status = SALVO_OK;
-    const struct backend_options *options = &executor->options;
-    const struct lowering_options single = {{1, 1, 1}, .max_rounded = MAX_ROUNDED};
-    const struct lowering_options batch = {
-        {options->batch, options->slots, options->outputs}, .max_rounded = MAX_ROUNDED};
-    TRY(lower_program(executor->program, &single, &executor->tables, &executor->single.lowered));
-    TRY(lower_program(executor->program, &batch, &executor->tables, &executor->batch.lowered));
-cleanup:
-    return status;
-}
-
 static enum salvo_status compile(struct executor *executor, struct metal_plan *plan)
 {
     struct compiling compiling = {.executor = executor,
@@ -115,15 +86,17 @@ static enum salvo_status compile(struct executor *executor, struct metal_plan *p
 /* The device may page out what exceeds its working set, at a thousandth of the speed. */
 static enum salvo_status check_working_set(const struct executor *executor)
 {
-    const uint64_t bytes = executor->weight_bytes + executor->state_bytes + executor->scratch_bytes,
+    const uint64_t bytes = executor->counters.weight_bytes + executor->counters.state_bytes +
+                           executor->counters.scratch_bytes,
                    most = executor->device.working_set;
     if (bytes <= most)
         return SALVO_OK;
     return fail(SALVO_ERROR_MEMORY,
         "the model needs %llu MB (weights %llu, states %llu, scratch %llu); %s recommends at most %llu MB",
-        (unsigned long long)(bytes / 1000000), (unsigned long long)(executor->weight_bytes / 1000000),
-        (unsigned long long)(executor->state_bytes / 1000000),
-        (unsigned long long)(executor->scratch_bytes / 1000000), executor->device.physical->name,
+        (unsigned long long)(bytes / 1000000),
+        (unsigned long long)(executor->counters.weight_bytes / 1000000),
+        (unsigned long long)(executor->counters.state_bytes / 1000000),
+        (unsigned long long)(executor->counters.scratch_bytes / 1000000), executor->device.physical->name,
         (unsigned long long)(most / 1000000));
 }
 
@@ -139,7 +112,9 @@ enum salvo_status metal_executor_open(
     TRY(backend_complete_options(&executor->options));
     TRY(metal_device_open(options->device, &executor->device));
     pace_open(&executor->pace, target_ns, executor->options.batch, FIRST_CHUNK);
-    TRY(lower_plans(executor));
+    TRY(lower_single_and_batch(program, &executor->options,
+        (struct lowering_options){.max_rounded = MAX_ROUNDED}, &executor->tables, &executor->single.lowered,
+        &executor->batch.lowered));
     TRY(metal_weights_place(executor));
     TRY(metal_states_open(executor));
     TRY(open_scratch(executor));

@@ -1,4 +1,5 @@
-/* The structs and numbers that the host and the kernels share. The kernels' source begins with this file. */
+/* The structs and numbers that the host and the kernels share. The kernels' source begins with
+ * backend/common/device_sampler.h and this file. */
 #ifndef METAL_SHARED_H
 #define METAL_SHARED_H
 
@@ -6,7 +7,7 @@
 #define FUNCTION_CONSTANT(type, name, index) constant type name [[function_constant(index)]];
 #define THREADGROUP_MEMORY(type, name)       threadgroup type *name [[threadgroup(0)]]
 #else
-#include <stdint.h>
+#include "backend/common/device_sampler.h"
 #endif
 
 #define METAL_NO_OPERAND 0xffffffffu
@@ -97,11 +98,8 @@ struct step_run {
     uint32_t slot, first, count, first_row, logits, source, limit, stop_mask;
     uint32_t read_version, write_version, next_version;
     uint32_t is_live; /* 0: it has ended, or its slot is not at its first position */
-    /* Sampler settings. */
-    uint32_t has_mask, has_bias, is_argmax, top_k, recent;
-    float temperature, inverse_temperature, repeat_penalty, inverse_repeat, presence_penalty,
-        frequency_penalty;
-    uint32_t top_p_off, top_p, min_p_low, min_p_high, seed_low, seed_high;
+    uint32_t has_mask, has_bias;
+    struct device_sampler settings;
     /* Results. */
     uint32_t sampled, ended, failed; /* failed: the position + 1 */
 };

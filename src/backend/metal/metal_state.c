@@ -7,19 +7,7 @@
 
 uint32_t metal_head_bytes(const struct executor *executor, buffer_id cache)
 {
-    return (uint32_t)((kv_head_bytes(&executor->state.caches[cache]) + 3) / 4 * 4);
-}
-
-static struct kv_page_layout page_layout(const struct kv_cache *cache, size_t position_bytes)
-{
-    return (struct kv_page_layout){
-        .head_bytes = PAGE_POSITIONS * position_bytes,
-        .position_step = position_bytes,
-        .element_step = cache->element_bytes,
-        .scales_at = (size_t)cache->head_dim * cache->element_bytes,
-        .scale_position_step = position_bytes,
-        .scale_step = sizeof(uint16_t),
-    };
+    return (uint32_t)executor->state.caches[cache].page.position_step;
 }
 
 enum salvo_status metal_states_open(struct executor *executor)
@@ -33,21 +21,21 @@ enum salvo_status metal_states_open(struct executor *executor)
         struct kv_cache *cache = &executor->state.caches[i];
         if (!cache->heads)
             continue;
-        cache->page = page_layout(cache, metal_head_bytes(executor, (buffer_id)i));
+        cache->page = kv_page_by_position(cache);
         TRY(metal_buffer_open(&executor->device, executor->state.pages * (uint64_t)kv_page_bytes(cache),
             program->buffers[i].name, &executor->kv_pages[i]));
-        executor->state_bytes += executor->kv_pages[i].size;
+        executor->counters.state_bytes += executor->kv_pages[i].size;
     }
     TRY(metal_buffer_open(&executor->device,
         executor->state.recurrent_elements * executor->options.slots * METAL_VERSIONS * sizeof(float),
         "recurrent states", &executor->recurrent));
     memset(executor->recurrent.bytes, 0, executor->recurrent.size);
-    executor->state_bytes += executor->recurrent.size;
+    executor->counters.state_bytes += executor->recurrent.size;
     /* No kernel reads them. */
     TRY(metal_buffer_open(&executor->device,
         executor->state.recurrent_elements * executor->options.states * sizeof(float),
         "kept recurrent states", &executor->kept_states));
-    executor->state_bytes += executor->kept_states.size;
+    executor->counters.state_bytes += executor->kept_states.size;
 cleanup:
     return status;
 }

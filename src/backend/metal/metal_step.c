@@ -201,34 +201,6 @@ cleanup:
 
 /* ---- Beginning ---- */
 
-/* A fraction below 1 as a multiple of 2^-32. */
-static uint64_t fixed_fraction(float fraction)
-{
-    return fraction > 0 ? (uint64_t)(fraction * 0x1p32f) : 0;
-}
-
-static void write_sampler(const struct sampler_settings *settings, struct step_run *out)
-{
-    const uint64_t lowest = fixed_fraction(settings->min_p < 1 ? settings->min_p : 1);
-    out->is_argmax = sampler_is_argmax(settings);
-    out->has_mask = settings->mask != NULL;
-    out->has_bias = settings->bias != NULL;
-    out->temperature = settings->temperature;
-    out->inverse_temperature = 1 / settings->temperature;
-    out->top_k = settings->top_k;
-    out->top_p = (uint32_t)fixed_fraction(settings->top_p < 1 ? settings->top_p : 0);
-    out->top_p_off = !(settings->top_p < 1);
-    out->min_p_low = (uint32_t)lowest;
-    out->min_p_high = (uint32_t)(lowest >> 32);
-    out->repeat_penalty = settings->repeat_penalty;
-    out->inverse_repeat = 1 / settings->repeat_penalty;
-    out->presence_penalty = settings->presence_penalty;
-    out->frequency_penalty = settings->frequency_penalty;
-    out->recent = sampler_penalises(settings) ? settings->repeat_last_n : 0;
-    out->seed_low = (uint32_t)settings->seed;
-    out->seed_high = (uint32_t)(settings->seed >> 32);
-}
-
 /* A slot's row of biases changes only while no step reads it. */
 static enum salvo_status place_bias(struct executor *executor, const struct run *run)
 {
@@ -266,8 +238,10 @@ static void write_run(
         .stop_mask = run->stop_mask,
         .read_version = pending->read_version,
         .write_version = pending->write_version,
-        .next_version = pending->next_version};
-    write_sampler(&run->sampler, out);
+        .next_version = pending->next_version,
+        .has_mask = run->sampler.mask != NULL,
+        .has_bias = run->sampler.bias != NULL,
+        .settings = sampler_for_device(&run->sampler)};
 }
 
 /* Writes the step into its entry of the ring: header, runs, then rows, output rows, pages and ids. */

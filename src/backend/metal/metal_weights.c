@@ -102,7 +102,7 @@ static enum salvo_status map_matrices(struct executor *executor, const uint8_t *
     for (uint32_t i = 0; i < count; i++) {
         TRY(metal_buffer_map(&executor->device, windows[i].begin, windows[i].size, &executor->windows[i]));
         executor->window_count++;
-        executor->weight_bytes += windows[i].size;
+        executor->counters.weight_bytes += windows[i].size;
     }
     place_in_windows(executor, windows, uses);
 cleanup:
@@ -128,7 +128,7 @@ enum salvo_status metal_weights_place(struct executor *executor)
         floats += program->buffers[i].rows * program->buffers[i].columns;
     }
     TRY(metal_buffer_open(&executor->device, floats * sizeof(float), "vectors", &executor->vectors));
-    executor->weight_bytes += executor->vectors.size;
+    executor->counters.weight_bytes += executor->vectors.size;
     TRY(map_matrices(executor, uses));
 cleanup:
     memory_free(uses);
@@ -146,6 +146,7 @@ enum salvo_status metal_weights_load(struct executor *executor)
                 (float *)(void *)executor->vectors.bytes + executor->weights[i].vector);
     }
     if (options->progress)
-        options->progress(options->progress_user, executor->weight_bytes, executor->weight_bytes);
+        options->progress(
+            options->progress_user, executor->counters.weight_bytes, executor->counters.weight_bytes);
     return gguf_check(program->gguf);
 }

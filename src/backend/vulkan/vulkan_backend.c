@@ -48,9 +48,6 @@ static struct backend_counters counters(const struct executor *executor)
     struct backend_counters result = executor->counters;
     result.bytes_read_back += executor->transfer.bytes_read;
     result.creations_after_load = vulkan_objects(executor) - executor->objects_at_load;
-    result.weight_bytes = executor->weight_bytes;
-    result.state_bytes = executor->state_bytes;
-    result.scratch_bytes = executor->scratch_bytes;
     return result;
 }
 
@@ -65,17 +62,15 @@ static void print_plans(
     snprintf(text, sizeof text,
         "vulkan %s, %s, weights in planes: %llu bytes, in the mapped file: %llu bytes, %u pipelines",
         executor->device.physical->name, executor->device.physical->feature_names,
-        (unsigned long long)(executor->weight_bytes - imported), (unsigned long long)imported,
+        (unsigned long long)(executor->counters.weight_bytes - imported), (unsigned long long)imported,
         executor->pipelines.count);
     line(user, text);
     const struct printer printer = {line, user};
     const struct backend_counters counted = counters(executor);
     print_memory(printer, &counted, executor->free_before);
-    for (size_t i = 0; i < 2; i++) {
-        snprintf(
-            text, sizeof text, ", %u dispatches, %u barriers", plans[i]->dispatch_count, plans[i]->barriers);
-        print_plan(printer, executor->program, &plans[i]->lowered, text);
-    }
+    for (size_t i = 0; i < 2; i++)
+        print_dispatched_plan(
+            printer, executor->program, &plans[i]->lowered, plans[i]->dispatch_count, plans[i]->barriers);
 }
 
 static enum salvo_status measure_idle(struct executor *executor, bool on)

@@ -122,10 +122,9 @@ struct executor {
     struct vulkan_buffer *kv_pages; /* [buffers]: a KV cache as pages of [heads][256 positions][head words] */
     struct vulkan_buffer *weight_buffers;
     uint32_t weight_buffer_count, imported_buffers; /* the imported buffers come first */
-    uint64_t weight_bytes, state_bytes, scratch_bytes;
-    uint64_t free_before;        /* free device memory before loading, in bytes */
-    uint32_t recurrent_elements; /* floats of one version of a slot's recurrent state */
-    uint32_t *rope_offsets;      /* [ropes], in floats */
+    uint64_t free_before;                           /* free device memory before loading, in bytes */
+    uint32_t recurrent_elements;                    /* floats of one version of a slot's recurrent state */
+    uint32_t *rope_offsets;                         /* [ropes], in floats */
 
     struct vulkan_buffer arena, vectors, rounded, recurrent, kept_states, tokens, ropes, partials, ring_state,
         sample_scratch, bias;

@@ -102,7 +102,7 @@ static enum salvo_status import_window(struct executor *executor, const struct w
     TRY(RESIZE(&executor->weight_buffers, number + 1));
     executor->weight_buffers[executor->weight_buffer_count++] = buffer;
     buffer = (struct vulkan_buffer){0};
-    executor->weight_bytes += window->size;
+    executor->counters.weight_bytes += window->size;
     executor->imported_buffers++;
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *matrix = &program->buffers[i];

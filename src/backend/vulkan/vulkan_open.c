@@ -1,11 +1,11 @@
 /* Opens an executor: compiles the plans and allocates all memory before weights are loaded. Nothing is
  * allocated after that. */
 #include "backend/common/checks.h"
+#include "backend/common/ropes.h"
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
 
-#include <math.h>
 #include <string.h>
 
 static uint64_t larger(uint64_t a, uint64_t b)
@@ -24,48 +24,28 @@ static enum salvo_status open_bound(struct executor *executor, uint64_t size, en
             (unsigned long long)(size / 1000000), executor->device.physical->name, most / 1000000);
     }
     enum salvo_status status = vulkan_buffer_open(&executor->device, size, place, what, out);
-    executor->scratch_bytes += out->size;
-    return status;
-}
-
-/* ---- Rope tables ---- */
-
-/*
- * A table of cos and sin for every position would be large, and computing them on the device would lose
- * precision. The tables contain positions 0 .. 255 and all multiples of 256, computed in double; the device
- * combines two entries.
- */
-static enum salvo_status open_ropes(struct executor *executor)
-{
-    enum salvo_status status = SALVO_OK;
-    const struct program *program = executor->program;
-    const uint32_t upper = executor->options.context / 256 + 1;
-    float *table = NULL;
-    size_t floats = 0, place = 0;
-    TRY(ARENA_NEW(&executor->tables, &executor->rope_offsets, program->rope_count));
-    for (uint32_t i = 0; i < program->rope_count; i++)
-        floats += (size_t)(256 + upper) * program->ropes[i].dimensions;
-    TRY(NEW(&table, floats + 1));
-    for (uint32_t i = 0; i < program->rope_count; i++) {
-        const struct rope *rope = &program->ropes[i];
-        executor->rope_offsets[i] = (uint32_t)place;
-        for (uint32_t row = 0; row < 256 + upper; row++) {
-            const double position = row < 256 ? row : (double)(row - 256) * 256;
-            const double magnitude = row < 256 ? 1 : (double)rope->magnitude;
-            for (uint32_t j = 0; j < rope->dimensions / 2; j++) {
-                table[place++] = (float)(cos(position * rope->frequencies[j]) * magnitude);
-                table[place++] = (float)(sin(position * rope->frequencies[j]) * magnitude);
-            }
-        }
-    }
-    TRY(open_bound(executor, floats * sizeof *table, PLACE_DEVICE, "angles", &executor->ropes));
-    TRY(vulkan_write(&executor->transfer, &executor->ropes, 0, table, floats * sizeof *table));
-cleanup:
-    memory_free(table);
+    executor->counters.scratch_bytes += out->size;
     return status;
 }
 
 /* ---- Memory ---- */
+
+static enum salvo_status open_ropes(struct executor *executor)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = executor->program;
+    const uint32_t context = executor->options.context;
+    const size_t floats = rope_tables_size(program, context);
+    float *tables = NULL;
+    TRY(ARENA_NEW(&executor->tables, &executor->rope_offsets, program->rope_count));
+    TRY(NEW(&tables, floats + 1));
+    rope_tables_fill(program, context, executor->rope_offsets, tables);
+    TRY(open_bound(executor, floats * sizeof *tables, PLACE_DEVICE, "angles", &executor->ropes));
+    TRY(vulkan_write(&executor->transfer, &executor->ropes, 0, tables, floats * sizeof *tables));
+cleanup:
+    memory_free(tables);
+    return status;
+}
 
 /* Bytes of the rounded rows: halves with their scale, or int8 with scales and sums. */
 static uint64_t rounded_bytes(const struct executor *executor)
@@ -190,17 +170,12 @@ cleanup:
 /* Fused projection and attention is for devices on which a dispatch is expensive. */
 static enum salvo_status lower_plans(struct executor *executor)
 {
-    enum salvo_status status = SALVO_OK;
-    const struct backend_options *options = &executor->options;
-    const struct lowering_options single = {{1, 1, 1}, .max_rounded = MAX_ROUNDED,
+    const struct lowering_options lowering = {.max_rounded = MAX_ROUNDED,
         .projects_attention = !executor->device.physical->features.processor,
-        .takes = vulkan_supports_projection, .executor = executor};
-    const struct lowering_options batch = {
-        {options->batch, options->slots, options->outputs}, .max_rounded = MAX_ROUNDED};
-    TRY(lower_program(executor->program, &single, &executor->tables, &executor->single.lowered));
-    TRY(lower_program(executor->program, &batch, &executor->tables, &executor->batch.lowered));
-cleanup:
-    return status;
+        .takes = vulkan_supports_projection,
+        .executor = executor};
+    return lower_single_and_batch(executor->program, &executor->options, lowering, &executor->tables,
+        &executor->single.lowered, &executor->batch.lowered);
 }
 
 static enum salvo_status compile(struct executor *executor, struct vulkan_plan *plan)
@@ -266,7 +241,7 @@ enum salvo_status vulkan_executor_open(
     TRY(vulkan_pipelines_make(&executor->pipelines));
     TRY(record(executor, &executor->single));
     TRY(record(executor, &executor->batch));
-    executor->scratch_bytes +=
+    executor->counters.scratch_bytes +=
         executor->transfer.staging.size + table_bytes(&executor->single) + table_bytes(&executor->batch);
     executor->objects_at_load = vulkan_objects(executor);
     *out = executor;

@@ -5,16 +5,20 @@
 #ifndef VULKAN_SHARED_H
 #define VULKAN_SHARED_H
 
+#include "backend/common/device_sampler.h"
+
 #ifdef GLSL
 #define UINT                     uint
 #define INT                      int
 #define FLOAT                    float
+#define STRUCT(name)             name
 #define SHARED_ENUM(name, value) const uint name = value;
 #else
 #include <stdint.h>
 #define UINT                     uint32_t
 #define INT                      int32_t
 #define FLOAT                    float
+#define STRUCT(name)             struct name
 #define SHARED_ENUM(name, value) enum { name = (value) };
 #endif
 
@@ -67,17 +71,8 @@ struct step_run {
     UINT logits; /* enum run_logits */
     UINT limit;
     UINT read_version, write_version, next_version; /* of recurrent state; next: of the next repetition */
-    /* The sampler. */
-    UINT plain; /* 1: the largest logit, without bias and penalties */
-    UINT has_bias;
-    FLOAT temperature, inverse_temperature;
-    UINT top_k; /* 0: off */
-    UINT top_p; /* fraction of 2^32; 0 with top_p_off */
-    UINT top_p_off;
-    UINT min_p_low, min_p_high; /* the smallest weight kept, 64 bits */
-    FLOAT repeat_penalty, inverse_repeat, presence_penalty, frequency_penalty;
-    UINT recent; /* maximum number of last ids that are penalised */
-    UINT seed_low, seed_high;
+    UINT has_bias;                                  /* the row of BIND_BIAS, counted from 1; 0: none */
+    STRUCT(device_sampler) settings;
     UINT source;    /* enum run_source */
     UINT stop_mask; /* bit i: stop_ids[i] of the header ends it */
     UINT has_mask;  /* 1: the slot's row of BIND_MASKS has a bit for each allowed id */

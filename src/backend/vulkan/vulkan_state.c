@@ -8,21 +8,7 @@
 
 uint32_t vulkan_head_words(const struct executor *executor, buffer_id cache)
 {
-    return (uint32_t)((kv_head_bytes(&executor->state.caches[cache]) + 3) / 4);
-}
-
-/* The elements of a position are adjacent; its scales follow them. */
-static struct kv_page_layout page_layout(const struct kv_cache *cache, uint32_t head_words)
-{
-    const size_t position_bytes = head_words * sizeof(uint32_t);
-    return (struct kv_page_layout){
-        .head_bytes = PAGE_POSITIONS * position_bytes,
-        .position_step = position_bytes,
-        .element_step = cache->element_bytes,
-        .scales_at = (size_t)cache->head_dim * cache->element_bytes,
-        .scale_position_step = position_bytes,
-        .scale_step = sizeof(uint16_t),
-    };
+    return (uint32_t)(executor->state.caches[cache].page.position_step / sizeof(uint32_t));
 }
 
 static enum salvo_status open_recurrent(struct executor *executor)
@@ -39,7 +25,7 @@ static enum salvo_status open_recurrent(struct executor *executor)
     executor->recurrent_elements = (uint32_t)elements;
     TRY(vulkan_buffer_open(
         &executor->device, all * 4, PLACE_DEVICE, "recurrent states", &executor->recurrent));
-    executor->state_bytes += executor->recurrent.size;
+    executor->counters.state_bytes += executor->recurrent.size;
     /* No shader reads them, so they need not fit into a binding. */
     TRY(vulkan_buffer_open(&executor->device, elements * 4 * executor->options.states, PLACE_DEVICE,
         "kept recurrent states", &executor->kept_states));
@@ -58,7 +44,7 @@ enum salvo_status vulkan_states_open(struct executor *executor)
         struct kv_cache *cache = &executor->state.caches[i];
         if (!cache->heads)
             continue;
-        cache->page = page_layout(cache, vulkan_head_words(executor, (buffer_id)i));
+        cache->page = kv_page_by_position(cache);
         const uint64_t bytes = executor->state.pages * (uint64_t)kv_page_bytes(cache);
         if (bytes > executor->device.physical->limits.maxStorageBufferRange) {
             TRY(fail(SALVO_ERROR_MEMORY,
@@ -69,7 +55,7 @@ enum salvo_status vulkan_states_open(struct executor *executor)
         }
         TRY(vulkan_buffer_open(
             &executor->device, bytes, PLACE_DEVICE, program->buffers[i].name, &executor->kv_pages[i]));
-        executor->state_bytes += executor->kv_pages[i].size;
+        executor->counters.state_bytes += executor->kv_pages[i].size;
     }
     TRY(open_recurrent(executor));
 cleanup:

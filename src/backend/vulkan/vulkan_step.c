@@ -263,33 +263,6 @@ static bool must_wait(const struct executor *executor, const struct step *step)
     return false;
 }
 
-/* A fraction below 1 as a multiple of 2^-32. */
-static uint64_t fixed_fraction(float fraction)
-{
-    return fraction > 0 ? (uint64_t)(fraction * 0x1p32f) : 0;
-}
-
-static void write_sampler(const struct sampler_settings *settings, uint32_t bias_row, struct step_run *out)
-{
-    const uint64_t lowest = fixed_fraction(settings->min_p < 1 ? settings->min_p : 1);
-    out->plain = sampler_is_argmax(settings);
-    out->has_bias = bias_row;
-    out->temperature = settings->temperature;
-    out->inverse_temperature = 1 / settings->temperature;
-    out->top_k = settings->top_k;
-    out->top_p = (uint32_t)fixed_fraction(settings->top_p < 1 ? settings->top_p : 0);
-    out->top_p_off = !(settings->top_p < 1);
-    out->min_p_low = (uint32_t)lowest;
-    out->min_p_high = (uint32_t)(lowest >> 32);
-    out->repeat_penalty = settings->repeat_penalty;
-    out->inverse_repeat = 1 / settings->repeat_penalty;
-    out->presence_penalty = settings->presence_penalty;
-    out->frequency_penalty = settings->frequency_penalty;
-    out->recent = sampler_penalises(settings) ? settings->repeat_last_n : 0;
-    out->seed_low = (uint32_t)settings->seed;
-    out->seed_high = (uint32_t)(settings->seed >> 32);
-}
-
 /* The row of the bias buffer with a run's bias, counted from 1; 0: no bias. A row changes only while no step
  * reads it. */
 static enum salvo_status place_bias(
@@ -390,6 +363,7 @@ static void write_run(
     out->source = run->source;
     out->stop_mask = run->stop_mask;
     out->has_mask = run->sampler.mask != NULL;
+    out->settings = sampler_for_device(&run->sampler);
     out->logprobs = run->has_logprobs ? 1 + run->top_count : 0;
 }
 
@@ -444,7 +418,7 @@ enum salvo_status vulkan_step_begin(
     biased = 0;
     for (uint32_t i = 0; i < step->run_count; i++) {
         write_run(executor, &step->runs[i], &pending->runs[i], &runs[i]);
-        write_sampler(&step->runs[i].sampler, step->runs[i].sampler.bias ? bias_rows[biased++] : 0, &runs[i]);
+        runs[i].has_bias = step->runs[i].sampler.bias ? bias_rows[biased++] : 0;
     }
     memset(outcomes_of(executor, ticket), 0, step->run_count * sizeof(struct run_outcome));
     pending->ticket = ticket;

@@ -110,10 +110,10 @@ enum salvo_status vulkan_weights_place(struct executor *executor)
         uint64_t size = executor->weight_buffers[i].size;
         TRY(vulkan_buffer_open(
             &executor->device, size, PLACE_DEVICE, "weights", &executor->weight_buffers[i]));
-        executor->weight_bytes += executor->weight_buffers[i].size;
+        executor->counters.weight_bytes += executor->weight_buffers[i].size;
     }
     TRY(vulkan_buffer_open(&executor->device, floats * 4, PLACE_DEVICE, "vectors", &executor->vectors));
-    executor->weight_bytes += executor->vectors.size;
+    executor->counters.weight_bytes += executor->vectors.size;
 cleanup:
     memory_free(uses);
     return status;
@@ -245,7 +245,7 @@ enum salvo_status vulkan_weights_load(struct executor *executor)
                 TRY(load_slice(executor, (buffer_id)i, &weight->slices[j], staging));
             done += weight->slices[j].bytes;
             if (options->progress)
-                options->progress(options->progress_user, done, executor->weight_bytes);
+                options->progress(options->progress_user, done, executor->counters.weight_bytes);
         }
         if (weight->slice_count && !weight->is_imported)
             gguf_release(program->gguf, program->buffers[i].tensor);

@@ -130,17 +130,17 @@ inline uint largest_id(sampler s, thread float *largest)
 /* Walks up the ids that stayed to the first whose running sum exceeds a random part of the sum of all. */
 inline uint choose(sampler s, device const step_run *run, float largest, ulong cut, uint position)
 {
-    ulong lowest = (ulong)run->min_p_high << 32 | run->min_p_low;
+    ulong lowest = (ulong)run->settings.min_p_high << 32 | run->settings.min_p_low;
     uint each = (s.vocabulary + METAL_SAMPLE_THREADS - 1) / METAL_SAMPLE_THREADS;
     uint first = min(s.tid * each, s.vocabulary), end = min(first + each, s.vocabulary);
     ulong own = 0, before = 0;
     for (uint i = first; i < end; i++) {
         ulong key = key_of(s.logits[i], i);
         if (key != 0 && key >= cut && weight_of(s.logits[i], largest, 1) >= lowest)
-            own += weight_of(s.logits[i], largest, run->inverse_temperature);
+            own += weight_of(s.logits[i], largest, run->settings.inverse_temperature);
     }
     ulong sum = join_threads(s, own, true);
-    ulong seed = (ulong)run->seed_high << 32 | run->seed_low;
+    ulong seed = (ulong)run->settings.seed_high << 32 | run->settings.seed_low;
     ulong threshold = high_product(random_at(seed, position), sum);
     s.sums[s.tid] = own;
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -153,7 +153,7 @@ inline uint choose(sampler s, device const step_run *run, float largest, ulong c
             ulong key = key_of(s.logits[i], i);
             if (key == 0 || key < cut || weight_of(s.logits[i], largest, 1) < lowest)
                 continue;
-            before += weight_of(s.logits[i], largest, run->inverse_temperature);
+            before += weight_of(s.logits[i], largest, run->settings.inverse_temperature);
             if (before > threshold)
                 break;
         }
@@ -174,7 +174,7 @@ inline void change_logits(sampler s, device const float *logits, device float *c
         changed[i] = run->has_bias ? logit + bias[i] : logit;
     }
     threadgroup_barrier(mem_flags::mem_device);
-    uint recent = min(run->recent, count);
+    uint recent = min(run->settings.recent, count);
     device const int *window = tokens + (count - recent);
     for (uint i = s.tid; i < recent; i += METAL_SAMPLE_THREADS) {
         uint times = 0;
@@ -186,8 +186,8 @@ inline void change_logits(sampler s, device const float *logits, device float *c
         if (!is_first || (uint)window[i] >= s.vocabulary)
             continue;
         float logit = changed[window[i]];
-        logit = logit > 0 ? logit * run->inverse_repeat : logit * run->repeat_penalty;
-        changed[window[i]] = fma(-(float)times, run->frequency_penalty, logit) - run->presence_penalty;
+        logit = logit > 0 ? logit * run->settings.inverse_repeat : logit * run->settings.repeat_penalty;
+        changed[window[i]] = fma(-(float)times, run->settings.frequency_penalty, logit) - run->settings.presence_penalty;
     }
     threadgroup_barrier(mem_flags::mem_device);
 }
@@ -196,13 +196,13 @@ inline uint chosen_id(sampler s, device const step_run *run, uint position)
 {
     float largest;
     uint id = largest_id(s, &largest);
-    if (id == METAL_NO_OPERAND || run->temperature == 0)
+    if (id == METAL_NO_OPERAND || run->settings.temperature == 0)
         return id;
     ulong cut = 1;
-    if (run->top_k > 0 && run->top_k < s.vocabulary)
-        cut = cut_at(s, cut, run->top_k, false, largest);
-    if (!run->top_p_off) {
-        ulong target = fraction_of(measure(s, cut, true, largest), run->top_p);
+    if (run->settings.top_k > 0 && run->settings.top_k < s.vocabulary)
+        cut = cut_at(s, cut, run->settings.top_k, false, largest);
+    if (!run->settings.top_p_off) {
+        ulong target = fraction_of(measure(s, cut, true, largest), run->settings.top_p);
         cut = cut_at(s, cut, max(target, (ulong)1), true, largest);
     }
     return choose(s, run, largest, cut, position);
@@ -229,7 +229,7 @@ kernel void sample(constant sample_arguments &arguments [[buffer(0)]], device fl
     s.vocabulary = vocabulary;
     s.tid = tid;
     s.sums = sums;
-    if (!run->is_argmax) {
+    if (!run->settings.is_argmax) {
         device float *own = changed + (ulong)output * vocabulary;
         change_logits(s, logits, own, run, masks + (ulong)index * ((vocabulary + 31) / 32),
             biases + (ulong)run->slot * vocabulary, slot_tokens, position + 1);

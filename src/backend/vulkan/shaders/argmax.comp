@@ -20,8 +20,8 @@ bool is_greedy()
             return false;
         run = row_run(output_row(output_index));
     }
-    uint outputs = header.outputs, logits = runs[run].logits, plain = runs[run].plain;
-    return output_index < outputs && logits == LOGITS_LAST && plain != 0;
+    uint outputs = header.outputs, logits = runs[run].logits, is_argmax = runs[run].settings.is_argmax;
+    return output_index < outputs && logits == LOGITS_LAST && is_argmax != 0;
 }
 
 void main()

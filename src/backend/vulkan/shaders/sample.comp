@@ -107,9 +107,9 @@ float exact_fma(float a, float b, float c)
 
 float penalised(step_run run, uint times, float logit)
 {
-    precise float scaled = logit > 0.0 ? logit * run.inverse_repeat : logit * run.repeat_penalty;
-    precise float result = run.frequency_penalty == 0.0 ? scaled : exact_fma(-float(times), run.frequency_penalty, scaled);
-    result = result - run.presence_penalty;
+    precise float scaled = logit > 0.0 ? logit * run.settings.inverse_repeat : logit * run.settings.repeat_penalty;
+    precise float result = run.settings.frequency_penalty == 0.0 ? scaled : exact_fma(-float(times), run.settings.frequency_penalty, scaled);
+    result = result - run.settings.presence_penalty;
     return result;
 }
 
@@ -133,7 +133,7 @@ void load_logits(step_run run, uint run_index, uint output_index, uint position)
     }
     memoryBarrierBuffer();
     barrier();
-    uint count = position + 1, recent = min(run.recent, count);
+    uint count = position + 1, recent = min(run.settings.recent, count);
     uint first = run.slot * (header.context + 1) + count - recent;
     for (uint i = tid; i < recent; i += THREADS)
         atomicAdd(scratch[counts_at + uint(tokens[first + i])], 1);
@@ -298,10 +298,10 @@ uvec2 fraction_of(uvec2 sum, uint fraction)
 uvec2 final_weight(step_run run, uvec2 cut, uint id)
 {
     uint order = order_at(id);
-    uvec2 lowest = uvec2(run.min_p_low, run.min_p_high);
+    uvec2 lowest = uvec2(run.settings.min_p_low, run.settings.min_p_high);
     if (!stays(cut, order, id) || wide_less(weight_of(order, 1.0), lowest))
         return uvec2(0);
-    return weight_of(order, run.inverse_temperature);
+    return weight_of(order, run.settings.inverse_temperature);
 }
 
 uint choose(step_run run, uvec2 cut, uint position)
@@ -317,7 +317,7 @@ uint choose(step_run run, uvec2 cut, uint position)
         uvec2 sum = uvec2(0), running = uvec2(0);
         for (uint i = 0; i < chunk_count(); i++)
             sum = wide_add(sum, sum_at(i));
-        uvec2 threshold = wide_mul_high(sampling_random(uvec2(run.seed_low, run.seed_high), position), sum);
+        uvec2 threshold = wide_mul_high(sampling_random(uvec2(run.settings.seed_low, run.settings.seed_high), position), sum);
         uint chunk = 0;
         for (; chunk + 1 < chunk_count(); chunk++) {
             uvec2 next = wide_add(running, sum_at(chunk));
@@ -346,14 +346,14 @@ uint sample_row(step_run run, uint run_index, uint output_index, uint position)
             mine = better(mine, uvec2(order_at(i), i));
     }
     largest = best_of_all(mine);
-    if (largest.y == NOTHING_CHOSEN.y || run.temperature == 0.0)
+    if (largest.y == NOTHING_CHOSEN.y || run.settings.temperature == 0.0)
         return largest.y;
     largest_logit = logit_of(largest.x);
     uvec2 cut = KEEP_ALL;
-    if (run.top_k > 0 && run.top_k < vocabulary)
-        cut = find_cut(cut, uvec2(run.top_k, 0), false);
-    if (run.top_p_off == 0) {
-        uvec2 wanted = fraction_of(sum_of_weights(cut), run.top_p);
+    if (run.settings.top_k > 0 && run.settings.top_k < vocabulary)
+        cut = find_cut(cut, uvec2(run.settings.top_k, 0), false);
+    if (run.settings.top_p_off == 0) {
+        uvec2 wanted = fraction_of(sum_of_weights(cut), run.settings.top_p);
         cut = find_cut(cut, wanted == uvec2(0) ? uvec2(1, 0) : wanted, true);
     }
     return choose(run, cut, position + 1);
@@ -482,7 +482,7 @@ void main()
         step_run run = runs[run_index];
         if (output_index >= outputs || run.logits != LOGITS_LAST)
             continue;
-        uint id = run.plain != 0 ? best_of_all(mine).y : sample_row(run, run_index, output_index, position);
+        uint id = run.settings.is_argmax != 0 ? best_of_all(mine).y : sample_row(run, run_index, output_index, position);
         finish(run, run_index, position, left, own_stop, id);
         if (run.logprobs != 0 && id != NOTHING_CHOSEN.y)
             write_logprobs(output_index, id, run.logprobs - 1);
