@@ -16,6 +16,12 @@ struct dfa {
     bool *accepts;
 };
 
+/* Texts of JSON strings that an automaton accepts, with a number of characters within limits. */
+struct counted_text {
+    const struct dfa *dfa;
+    uint32_t min, max; /* max may be REPEAT_UNLIMITED */
+};
+
 /* All return NULL after an error, which the pool keeps; the automaton lives as long as the pool. States that
  * lead nowhere are dead. */
 const struct dfa *dfa_of(struct expr_pool *pool, const struct expr *expr);

@@ -188,6 +188,17 @@ const struct expr *expr_dfa(struct expr_pool *pool, const struct dfa *dfa)
     return new_dfa_expr(pool, dfa, false);
 }
 
+const struct expr *expr_counted(struct expr_pool *pool, const struct dfa *dfa, uint32_t min, uint32_t max)
+{
+    struct expr *expr = new_expr(pool, EXPR_COUNTED);
+    if (!expr)
+        return &none;
+    expr->dfa = dfa;
+    expr->min = min;
+    expr->max = max;
+    return expr;
+}
+
 const struct expr *expr_free_text(struct expr_pool *pool, const struct dfa *dfa)
 {
     return new_dfa_expr(pool, dfa, true);

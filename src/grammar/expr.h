@@ -35,6 +35,7 @@ enum expr_kind {
     EXPR_REPEAT,   /* items[0], `min` to `max` times */
     EXPR_RULE,     /* what rule number `rule` matches */
     EXPR_DFA,      /* what `dfa` accepts */
+    EXPR_COUNTED,  /* what `dfa` accepts inside a JSON string, with `min` to `max` characters */
     EXPR_SHARED,   /* items[0]; where several places go on with it in the same way, they share its nodes */
 };
 
@@ -93,6 +94,7 @@ const struct expr *expr_repeat(struct expr_pool *pool, const struct expr *item, 
 const struct expr *expr_rule(struct expr_pool *pool, uint32_t rule);
 const struct expr *expr_shared(struct expr_pool *pool, const struct expr *item);
 const struct expr *expr_dfa(struct expr_pool *pool, const struct dfa *dfa);
+const struct expr *expr_counted(struct expr_pool *pool, const struct dfa *dfa, uint32_t min, uint32_t max);
 const struct expr *expr_free_text(struct expr_pool *pool, const struct dfa *dfa);
 
 /* The same expression, marked as one character. */

@@ -1,12 +1,9 @@
 #include "grammar/network.h"
 
 #include "base/memory.h"
-#include "grammar/dfa.h"
-#include "grammar/json_text.h"
+#include "grammar/network_dfa.h"
 
 #include <string.h>
-
-enum { NOT_SET = 0 };
 
 /* The node of a shared expression that `next` follows. */
 struct shared_node {
@@ -21,118 +18,25 @@ struct shared_nodes {
 
 /* The rule that is being built. */
 struct rule_context {
-    struct network *network;
+    struct node_writer writer;
     struct shared_nodes *shared;
-    enum salvo_status status;
     uint32_t rule, accept, start;
 };
-
-static uint32_t add_node(struct rule_context *context, enum node_kind kind, uint32_t next, uint32_t other)
-{
-    struct network *network = context->network;
-    if (context->status != SALVO_OK)
-        return 0;
-    if (network->node_count == network->node_capacity) {
-        uint32_t capacity = network->node_capacity ? network->node_capacity * 2 : 256;
-        if (network->node_count >= NETWORK_MAX_NODES) {
-            context->status = fail(SALVO_ERROR_UNSUPPORTED,
-                "the grammar is too large: it needs more than %d nodes", NETWORK_MAX_NODES);
-        } else {
-            context->status = RESIZE(&network->nodes, capacity);
-        }
-        if (context->status != SALVO_OK)
-            return 0;
-        network->node_capacity = capacity;
-    }
-    network->nodes[network->node_count] = (struct node){.kind = (uint8_t)kind, .next = next, .other = other};
-    return network->node_count++;
-}
-
-static uint32_t hash_set(const struct byte_set *set)
-{
-    uint64_t hash = 0;
-    for (int i = 0; i < 4; i++)
-        hash = (hash ^ set->words[i]) * UINT64_C(0x9E3779B97F4A7C15) + (hash >> 29);
-    return (uint32_t)(hash ^ hash >> 32);
-}
-
-static void insert_set(struct network *network, uint32_t index)
-{
-    uint32_t slot = hash_set(&network->sets[index]) & network->set_mask;
-    while (network->set_slots[slot] != 0)
-        slot = (slot + 1) & network->set_mask;
-    network->set_slots[slot] = index + 1;
-}
-
-static enum salvo_status grow_sets(struct network *network)
-{
-    enum salvo_status status = SALVO_OK;
-    uint32_t capacity = network->set_capacity ? network->set_capacity * 2 : 64;
-    uint32_t *slots = NULL;
-    TRY(RESIZE(&network->sets, capacity));
-    TRY(NEW(&slots, (size_t)capacity * 2));
-    memory_free(network->set_slots);
-    network->set_slots = slots;
-    network->set_capacity = capacity;
-    network->set_mask = capacity * 2 - 1;
-    for (uint32_t i = 0; i < network->set_count; i++)
-        insert_set(network, i);
-cleanup:
-    return status;
-}
-
-/* The number of a set, which is added unless it exists. */
-static uint32_t set_number(struct rule_context *context, const struct byte_set *set)
-{
-    struct network *network = context->network;
-    if (context->status == SALVO_OK && network->set_count == network->set_capacity)
-        context->status = grow_sets(network);
-    if (context->status != SALVO_OK)
-        return 0;
-    for (uint32_t slot = hash_set(set) & network->set_mask; network->set_slots[slot] != 0;
-         slot = (slot + 1) & network->set_mask) {
-        uint32_t index = network->set_slots[slot] - 1;
-        if (memcmp(&network->sets[index], set, sizeof *set) == 0)
-            return index;
-    }
-    network->sets[network->set_count] = *set;
-    insert_set(network, network->set_count);
-    return network->set_count++;
-}
-
-static uint32_t add_set(struct rule_context *context, const struct byte_set *set, uint32_t next)
-{
-    return add_node(context, NODE_SET, next, set_number(context, set));
-}
-
-static enum salvo_status add_rule(struct network *network, uint32_t *out)
-{
-    enum salvo_status status = SALVO_OK;
-    if (network->rule_count == network->rule_capacity) {
-        uint32_t capacity = network->rule_capacity ? network->rule_capacity * 2 : 64;
-        TRY(RESIZE(&network->starts, capacity));
-        network->rule_capacity = capacity;
-    }
-    network->starts[network->rule_count] = NOT_SET;
-    *out = network->rule_count++;
-cleanup:
-    return status;
-}
 
 static uint32_t build(struct rule_context *context, const struct expr *expr, uint32_t next);
 
 static enum salvo_status build_rule(
     struct network *network, struct shared_nodes *shared, uint32_t rule, const struct expr *expr)
 {
-    struct rule_context context = {.network = network, .shared = shared, .rule = rule};
-    context.accept = add_node(&context, NODE_ACCEPT, 0, rule);
-    context.start = add_node(&context, NODE_SPLIT, 0, 0);
+    struct rule_context context = {.writer = {.network = network}, .shared = shared, .rule = rule};
+    context.accept = writer_node(&context.writer, NODE_ACCEPT, 0, rule);
+    context.start = writer_node(&context.writer, NODE_SPLIT, 0, 0);
     uint32_t first = build(&context, expr, context.accept);
-    if (context.status == SALVO_OK) {
+    if (context.writer.status == SALVO_OK) {
         network->nodes[context.start].next = network->nodes[context.start].other = first;
         network->starts[rule] = context.start;
     }
-    return context.status;
+    return context.writer.status;
 }
 
 /* Makes a rule of a large expression that is repeated, so that each repetition is one node. */
@@ -140,12 +44,12 @@ static const struct expr *shared_body(
     struct rule_context *context, const struct expr *body, uint32_t copies, struct expr *out)
 {
     if (copies < 4 || body->kind == EXPR_SET || body->kind == EXPR_RULE ||
-        (body->kind == EXPR_LITERAL && body->bytes.size < 4) || context->status != SALVO_OK)
+        (body->kind == EXPR_LITERAL && body->bytes.size < 4) || context->writer.status != SALVO_OK)
         return body;
     uint32_t rule = 0;
-    context->status = add_rule(context->network, &rule);
-    if (context->status == SALVO_OK)
-        context->status = build_rule(context->network, context->shared, rule, body);
+    context->writer.status = network_add_rule(context->writer.network, &rule);
+    if (context->writer.status == SALVO_OK)
+        context->writer.status = build_rule(context->writer.network, context->shared, rule, body);
     *out = (struct expr){.kind = EXPR_RULE, .rule = rule};
     return out;
 }
@@ -157,115 +61,31 @@ static uint32_t build_repeat(struct rule_context *context, const struct expr *ex
     const struct expr *body = shared_body(context, expr->items[0], unlimited ? expr->min : expr->max, &call);
     uint32_t least = expr->min, at = next;
     if (unlimited) {
-        uint32_t loop = add_node(context, NODE_SPLIT, 0, next);
+        uint32_t loop = writer_node(&context->writer, NODE_SPLIT, 0, next);
         uint32_t first = build(context, body, loop);
-        if (context->status != SALVO_OK)
+        if (context->writer.status != SALVO_OK)
             return 0;
-        context->network->nodes[loop].next = first;
+        context->writer.network->nodes[loop].next = first;
         at = least > 0 ? first : loop;
         least -= least > 0;
     } else {
-        for (uint32_t i = expr->min; i < expr->max && context->status == SALVO_OK; i++) {
+        for (uint32_t i = expr->min; i < expr->max && context->writer.status == SALVO_OK; i++) {
             uint32_t first = build(context, body, at);
-            at = add_node(context, NODE_SPLIT, first, next);
+            at = writer_node(&context->writer, NODE_SPLIT, first, next);
         }
     }
-    for (uint32_t i = 0; i < least && context->status == SALVO_OK; i++)
+    for (uint32_t i = 0; i < least && context->writer.status == SALVO_OK; i++)
         at = build(context, body, at);
     return at;
-}
-
-/* ---- Automata ---- */
-
-enum { MOST_PAIRS = 20000 };
-
-/* Finds out from which states of an automaton any text of a JSON string can go on. */
-struct text_search {
-    const struct dfa *dfa;
-    uint8_t (*seen)[TEXT_STATES]; /* for each state and each state of the text: 1: seen now, 2: can go on */
-    uint32_t (*todo)[2];
-    uint32_t count, effort;
-};
-
-/* The pairs that are seen now are assumed to go on: if none of them ends, all do. */
-static bool can_go_on(struct text_search *search, uint32_t state)
-{
-    if (search->seen[state][TEXT_BODY] == 2)
-        return true;
-    search->count = 0;
-    search->todo[search->count][0] = state;
-    search->todo[search->count++][1] = TEXT_BODY;
-    search->seen[state][TEXT_BODY] = 1;
-    bool ends = false;
-    for (uint32_t i = 0; i < search->count && !ends; i++) {
-        uint32_t at = search->todo[i][0], text = search->todo[i][1];
-        for (unsigned byte = 0; byte < 256 && !ends; byte++) {
-            uint32_t text_next = json_text_next((enum json_text_state)text, byte);
-            uint32_t next = search->dfa->next[at][byte];
-            if (text_next == TEXT_DEAD || (next && search->seen[next][text_next]))
-                continue;
-            ends = next == 0 || search->effort++ > MOST_PAIRS;
-            if (ends)
-                break;
-            search->seen[next][text_next] = 1;
-            search->todo[search->count][0] = next;
-            search->todo[search->count++][1] = text_next;
-        }
-    }
-    for (uint32_t i = 0; i < search->count; i++)
-        search->seen[search->todo[i][0]][search->todo[i][1]] = ends ? 0 : 2;
-    return !ends;
-}
-
-/* Each state becomes a chain of splits over the bytes that lead to the same state. */
-static uint32_t build_dfa(
-    struct rule_context *context, const struct dfa *dfa, uint32_t next, bool inside_json)
-{
-    uint32_t first_node = context->network->node_count;
-    for (uint32_t state = 1; state < dfa->states; state++)
-        add_node(context, NODE_SPLIT, NOT_SET, NOT_SET);
-    uint32_t nothing = add_set(context, &(struct byte_set){{0}}, next);
-    struct text_search search = {.dfa = dfa};
-    if (inside_json && context->status == SALVO_OK)
-        context->status = NEW(&search.seen, dfa->states);
-    if (inside_json && context->status == SALVO_OK)
-        context->status = NEW(&search.todo, MOST_PAIRS + 2);
-    for (uint32_t state = 1; state < dfa->states && context->status == SALVO_OK; state++) {
-        bool done[256] = {false};
-        bool any_text = inside_json && can_go_on(&search, state);
-        uint32_t chain = dfa->accepts[state] ? next : nothing;
-        for (unsigned byte = 0; byte < 256; byte++) {
-            uint32_t target = dfa->next[state][byte];
-            struct byte_set set = {{0}};
-            if (target == 0 || done[byte])
-                continue;
-            for (unsigned other = byte; other < 256; other++) {
-                if (dfa->next[state][other] == target) {
-                    byte_set_add(&set, other, other);
-                    done[other] = true;
-                }
-            }
-            uint32_t reads = add_set(context, &set, first_node + target - 1);
-            chain = add_node(context, NODE_SPLIT, reads, chain);
-            if (context->status == SALVO_OK)
-                context->network->nodes[reads].any_text = any_text;
-        }
-        if (context->status == SALVO_OK)
-            context->network->nodes[first_node + state - 1].next =
-                context->network->nodes[first_node + state - 1].other = chain;
-    }
-    memory_free(search.seen);
-    memory_free(search.todo);
-    return dfa->states > 1 ? first_node : nothing;
 }
 
 /* Two automata at most, in a rule of their own: between their nodes none reads. */
 static uint32_t build_free_text(struct rule_context *context, const struct dfa *dfa, uint32_t next)
 {
-    struct network *network = context->network;
+    struct network *network = context->writer.network;
     if (network->free_end == 0)
         network->free_first = network->node_count;
-    uint32_t first = build_dfa(context, dfa, next, false);
+    uint32_t first = writer_dfa(&context->writer, dfa, next, false);
     network->free_end = network->node_count;
     return first;
 }
@@ -305,9 +125,9 @@ static uint32_t build_shared(struct rule_context *context, const struct expr *ex
             return known->node;
     }
     uint32_t node = build(context, expr->items[0], next);
-    if (context->status == SALVO_OK && (!shared->slots || shared->count >= shared->mask / 2))
-        context->status = grow_shared(shared);
-    if (context->status != SALVO_OK)
+    if (context->writer.status == SALVO_OK && (!shared->slots || shared->count >= shared->mask / 2))
+        context->writer.status = grow_shared(shared);
+    if (context->writer.status != SALVO_OK)
         return 0;
     *find_shared(shared, expr, next) = (struct shared_node){expr, next, node};
     shared->count++;
@@ -320,27 +140,27 @@ static uint32_t build(struct rule_context *context, const struct expr *expr, uin
     uint32_t at = next;
     switch (expr->kind) {
     case EXPR_NONE:
-        return add_set(context, &(struct byte_set){{0}}, next);
+        return writer_set(&context->writer, &(struct byte_set){{0}}, next);
     case EXPR_EMPTY:
         return next;
     case EXPR_LITERAL:
-        for (size_t i = expr->bytes.size; i-- > 0 && context->status == SALVO_OK;) {
+        for (size_t i = expr->bytes.size; i-- > 0 && context->writer.status == SALVO_OK;) {
             struct byte_set set = {{0}};
             byte_set_add(&set, (unsigned char)expr->bytes.data[i], (unsigned char)expr->bytes.data[i]);
-            at = add_set(context, &set, at);
+            at = writer_set(&context->writer, &set, at);
         }
         return at;
     case EXPR_SET:
-        return add_set(context, &expr->set, next);
+        return writer_set(&context->writer, &expr->set, next);
     case EXPR_SEQUENCE:
-        for (size_t i = expr->count; i-- > 0 && context->status == SALVO_OK;)
+        for (size_t i = expr->count; i-- > 0 && context->writer.status == SALVO_OK;)
             at = build(context, expr->items[i], at);
         return at;
     case EXPR_EITHER:
         at = build(context, expr->items[expr->count - 1], next);
-        for (size_t i = expr->count - 1; i-- > 0 && context->status == SALVO_OK;) {
+        for (size_t i = expr->count - 1; i-- > 0 && context->writer.status == SALVO_OK;) {
             uint32_t first = build(context, expr->items[i], next);
-            at = add_node(context, NODE_SPLIT, first, at);
+            at = writer_node(&context->writer, NODE_SPLIT, first, at);
         }
         return at;
     case EXPR_REPEAT:
@@ -349,10 +169,14 @@ static uint32_t build(struct rule_context *context, const struct expr *expr, uin
         /* A rule that ends with itself is a loop: the parser's stack does not grow. */
         if (expr->rule == context->rule && next == context->accept)
             return context->start;
-        return add_node(context, NODE_CALL, next, expr->rule);
+        return writer_node(&context->writer, NODE_CALL, next, expr->rule);
     case EXPR_DFA:
-        return expr->free ? build_free_text(context, expr->dfa, next)
-                          : build_dfa(context, expr->dfa, next, context->network->character != 0);
+        return expr->free
+                   ? build_free_text(context, expr->dfa, next)
+                   : writer_dfa(&context->writer, expr->dfa, next, context->writer.network->character != 0);
+    case EXPR_COUNTED:
+        return writer_counted(
+            &context->writer, &(struct counted_text){expr->dfa, expr->min, expr->max}, next);
     case EXPR_SHARED:
         return build_shared(context, expr, next);
     }
@@ -534,7 +358,7 @@ enum salvo_status network_build(
         return fail(SALVO_ERROR_UNSUPPORTED, "the grammar has %zu rules; at most %d are possible", count,
             NETWORK_MAX_NODES - 1);
     for (size_t i = 0; i < count; i++)
-        TRY(add_rule(out, &rule));
+        TRY(network_add_rule(out, &rule));
     for (size_t i = 0; i < count; i++)
         TRY(build_rule(out, &shared, (uint32_t)i, rules[i]));
     TRY(mark_network(out));

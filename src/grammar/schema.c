@@ -1,32 +1,18 @@
 /* JSON Schema to rules: references, allOf, anyOf and oneOf become goals with alternatives of flat schemas. */
 #include "base/memory.h"
 #include "grammar/schema_flat.h"
-#include "grammar/schema_presence.h"
+#include "grammar/schema_negate.h"
 
 #include <string.h>
 
-enum { MOST_ALTERNATIVES = 500, MOST_DEPTH = 100 };
+enum { MOST_ALTERNATIVES = 500, MOST_DEPTH = 100, MOST_CHECKED = 64 };
 
 /* Keywords that change which values fit and cannot be enforced. Keywords that are not known are annotations,
  * as the specification says. */
-static const char *const refused[] = {"not", "if", "then", "else", "dependentRequired", "dependentSchemas",
-    "dependencies", "propertyNames", "unevaluatedProperties", "unevaluatedItems", "contains", "minContains",
-    "maxContains", "uniqueItems", "$dynamicRef", "$recursiveRef", "disallow", "extends", "divisibleBy"};
+static const char *const refused[] = {
+    "unevaluatedProperties", "unevaluatedItems", "disallow", "extends", "divisibleBy"};
 
-/* Keywords that become choices between other schemas, where they are simple enough. */
-static bool becomes_choices(
-    struct schema *schema, const struct json_value *keyword, struct node_list *choices)
-{
-    const struct salvo_text key = keyword->key;
-    if (texts_are_equal(key, (struct salvo_text){"not", 3}))
-        return presence_not(schema, keyword, choices);
-    if (texts_are_equal(key, (struct salvo_text){"dependentRequired", 17}) ||
-        texts_are_equal(key, (struct salvo_text){"dependencies", 12}))
-        return presence_dependent(schema, keyword, choices);
-    return false;
-}
-
-static void check_keywords(struct schema *schema, const struct json_value *node, struct node_list *choices)
+static void check_keywords(struct schema *schema, const struct json_value *node)
 {
     if (node->kind != VALUE_OBJECT) {
         tree_complain(schema->pool, SALVO_ERROR_ARGUMENT, node, "a schema is an object, true or false");
@@ -34,9 +20,7 @@ static void check_keywords(struct schema *schema, const struct json_value *node,
     }
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         const struct json_value *member = tree_member(node, refused[i]);
-        bool harmless = member && member->kind == VALUE_FALSE &&
-                        (strcmp(refused[i], "uniqueItems") == 0 || strcmp(refused[i], "not") == 0);
-        if (member && !harmless && !becomes_choices(schema, member, choices))
+        if (member && member->kind != VALUE_TRUE)
             tree_complain(schema->pool, SALVO_ERROR_UNSUPPORTED, member, "this keyword cannot be enforced");
     }
 }
@@ -47,6 +31,7 @@ struct way {
     struct node_list seen;
     struct node_list flat;    /* schemas that hold */
     struct node_list choices; /* lists of which one schema each must hold */
+    unsigned types;           /* that all schemas allow */
 };
 
 static void way_free(struct way *way)
@@ -63,33 +48,11 @@ static void add_all(struct expr_pool *pool, struct node_list *to, const struct n
         node_list_add(pool, to, from->items[i]);
 }
 
-static const struct json_value *array_member(
-    struct schema *schema, const struct json_value *node, const char *keyword)
-{
-    const struct json_value *list = tree_member(node, keyword);
-    if (!list || (list->kind == VALUE_ARRAY && list->count > 0))
-        return list;
-    tree_complain(schema->pool, SALVO_ERROR_ARGUMENT, list, "an array of schemas is expected");
-    return NULL;
-}
-
-/* Alternatives of oneOf must exclude each other: then any of them is one of them. */
-static void check_one_of(struct schema *schema, const struct json_value *list)
-{
-    for (const struct json_value *a = list->first; a; a = a->next) {
-        for (const struct json_value *b = a->next; b && schema->pool->status == SALVO_OK; b = b->next) {
-            if (!schemas_are_disjoint(schema, a, b, 0))
-                tree_complain(schema->pool, SALVO_ERROR_UNSUPPORTED, b,
-                    "oneOf cannot be enforced: this alternative may allow values of an earlier one");
-        }
-    }
-}
-
 /* A chain of references that never reaches anything else allows nothing and everything. */
 static void check_chain(struct schema *schema, const struct json_value *node)
 {
     for (unsigned length = 0; node && node->kind == VALUE_OBJECT; length++) {
-        const struct json_value *ref = tree_member(node, "$ref");
+        const struct json_value *ref = schema_reference(schema, node);
         if (!ref || schema->pool->status != SALVO_OK)
             return;
         if (length == MOST_DEPTH) {
@@ -101,6 +64,74 @@ static void check_chain(struct schema *schema, const struct json_value *node)
     }
 }
 
+/* Whether a key that objects must have has no value that fits. */
+static bool key_is_impossible(struct schema *schema, const struct way *way, struct salvo_text key)
+{
+    enum { MOST_COMPARED = 8 };
+    const struct json_value *values[MOST_COMPARED];
+    size_t count = 0;
+    bool required = false, never = false;
+    for (size_t i = 0; i < way->flat.count; i++) {
+        const struct json_value *node = way->flat.items[i];
+        const struct json_value *value = tree_member_text(tree_member(node, "properties"), key);
+        required = required || schema_requires(node, key);
+        never = never || (value && value->kind == VALUE_FALSE);
+        if (value && count < MOST_COMPARED && schema_works(schema, 1))
+            values[count++] = value;
+    }
+    for (size_t i = 0; required && i < count && !never; i++) {
+        for (size_t k = i + 1; k < count && !never; k++)
+            never = schemas_are_disjoint(schema, values[i], values[k], 0);
+    }
+    return required && never;
+}
+
+/* Whether a schema that was just added excludes all objects, while only these are possible. Then the way
+ * ends: conditions on one property do not multiply. */
+static bool objects_are_impossible(
+    struct schema *schema, const struct way *way, const struct json_value *node)
+{
+    const struct json_value *required = tree_member(node, "required"),
+                            *properties = tree_member(node, "properties");
+    if (way->types != TYPE_OBJECT || way->flat.count < 2 || (required && required->count > MOST_CHECKED) ||
+        (properties && properties->count > MOST_CHECKED))
+        return false;
+    for (const struct json_value *name = required && required->kind == VALUE_ARRAY ? required->first : NULL;
+         name && schema->pool->status == SALVO_OK; name = name->next) {
+        if (name->kind == VALUE_STRING && key_is_impossible(schema, way, name->text))
+            return true;
+    }
+    for (const struct json_value *member = properties && properties->kind == VALUE_OBJECT ? properties->first
+                                                                                          : NULL;
+         member && schema->pool->status == SALVO_OK; member = member->next) {
+        if (key_is_impossible(schema, way, member->key))
+            return true;
+    }
+    return false;
+}
+
+/* A schema that was made from others. */
+static bool take_made(struct schema *schema, struct way *way, const struct json_value *node)
+{
+    if (node->kind == VALUE_NOT) {
+        const struct json_value *alternatives = schema_negation(schema, node->of);
+        if (!alternatives || alternatives->count == 0)
+            return false;
+        node_list_add(schema->pool, alternatives->count == 1 ? &way->pending : &way->choices,
+            alternatives->count == 1 ? alternatives->first : alternatives);
+        return true;
+    }
+    if (node->kind == VALUE_REFUSED) {
+        tree_complain(schema->pool, SALVO_ERROR_UNSUPPORTED, node->of,
+            "this keyword cannot be enforced within not, if or alternatives of oneOf that overlap");
+        return false;
+    }
+    if (node->kind == VALUE_TYPES)
+        way->types &= node->types;
+    node_list_add(schema->pool, &way->flat, node);
+    return way->types != 0;
+}
+
 /* Adds a schema to the way; false if it allows nothing. */
 static bool take_node(struct schema *schema, struct way *way, const struct json_value *node)
 {
@@ -108,12 +139,12 @@ static bool take_node(struct schema *schema, struct way *way, const struct json_
     if (node->kind == VALUE_TRUE || node->kind == VALUE_FALSE || node_list_has(&way->seen, node))
         return node->kind != VALUE_FALSE;
     node_list_add(pool, &way->seen, node);
-    const struct json_value *alone =
-        node->kind == VALUE_OBJECT && schema->ref_alone ? tree_member(node, "$ref") : NULL;
-    if (!alone)
-        check_keywords(schema, node, &way->choices);
-    const struct json_value *ref = pool->status == SALVO_OK ? tree_member(node, "$ref") : NULL;
-    if (ref) {
+    if (node->kind > VALUE_OBJECT)
+        return take_made(schema, way, node);
+    const struct json_value *ref = schema_reference(schema, node);
+    if (!ref || !schema->ref_alone)
+        check_keywords(schema, node);
+    if (ref && pool->status == SALVO_OK) {
         check_chain(schema, node);
         const struct json_value *target = pool->status == SALVO_OK ? schema_resolve(schema, ref) : NULL;
         if (target)
@@ -124,20 +155,15 @@ static bool take_node(struct schema *schema, struct way *way, const struct json_
     if (pool->status != SALVO_OK)
         return false;
     node_list_add(pool, &way->flat, node);
-    const struct json_value *all = array_member(schema, node, "allOf"),
-                            *any = array_member(schema, node, "anyOf"),
-                            *one = array_member(schema, node, "oneOf");
+    way->types &= schema_possible_types(schema, node);
+    if (pool->status != SALVO_OK || !way->types || objects_are_impossible(schema, way, node))
+        return false;
+    const struct json_value *all = array_of_schemas(schema, node, "allOf"), *not = tree_member(node, "not");
     for (const struct json_value *item = all ? all->first : NULL; item; item = item->next)
         node_list_add(pool, &way->pending, item);
-    const struct json_value *exclusive = one ? presence_one_of(schema, one) : NULL;
-    if (exclusive)
-        one = exclusive;
-    else if (one)
-        check_one_of(schema, one);
-    if (any)
-        node_list_add(pool, &way->choices, any);
-    if (one)
-        node_list_add(pool, &way->choices, one);
+    if (not )
+        node_list_add(pool, &way->pending, made_not(schema, not ));
+    schema_choices(schema, node, &way->choices);
     return true;
 }
 
@@ -155,7 +181,7 @@ static void follow_way(struct schema *schema, struct way *way, unsigned depth, s
     }
     const struct json_value *choice = way->choices.items[0];
     for (const struct json_value *item = choice->first; item && pool->status == SALVO_OK; item = item->next) {
-        struct way branch = {0};
+        struct way branch = {.types = way->types};
         if (depth == MOST_DEPTH || out->count >= MOST_ALTERNATIVES) {
             tree_complain(
                 pool, SALVO_ERROR_UNSUPPORTED, choice, "there are too many combinations of alternatives");
@@ -173,7 +199,7 @@ static void follow_way(struct schema *schema, struct way *way, unsigned depth, s
 static void build_goal(struct schema *schema, size_t index)
 {
     struct expr_list alternatives = {0};
-    struct way way = {0};
+    struct way way = {.types = TYPE_ANY};
     uint32_t rule = schema->goals[index].rule;
     add_all(schema->pool, &way.pending, &schema->goals[index].nodes, 0);
     follow_way(schema, &way, 0, &alternatives);
@@ -184,11 +210,12 @@ static void build_goal(struct schema *schema, size_t index)
     expr_list_free(&alternatives);
 }
 
-static bool is_old_draft(const struct json_value *root)
+/* Whether $schema names one of the first `count` old drafts. */
+static bool is_old_draft(const struct json_value *root, size_t count)
 {
     static const char *const drafts[] = {"draft-03/", "draft-04/", "draft-06/", "draft-07/"};
     const struct json_value *version = tree_member(root, "$schema");
-    for (size_t i = 0; version && version->kind == VALUE_STRING && i < sizeof drafts / sizeof *drafts; i++) {
+    for (size_t i = 0; version && version->kind == VALUE_STRING && i < count; i++) {
         if (memmem(version->text.data, version->text.size, drafts[i], strlen(drafts[i])))
             return true;
     }
@@ -201,7 +228,8 @@ const struct expr *schema_rules(struct rule_list *rules, const char *text, size_
     struct node_list first = {0};
     const struct expr *expr = expr_none();
     if (tree_read(schema.pool, text, size, &schema.root) == SALVO_OK) {
-        schema.ref_alone = is_old_draft(schema.root);
+        schema.ref_alone = is_old_draft(schema.root, 4);
+        schema.old_ids = is_old_draft(schema.root, 2);
         layout_open(rules, any_layout, &schema.layout);
         node_list_add(schema.pool, &first, schema.root);
         const struct expr *root = schema_goal(&schema, &first);
@@ -212,6 +240,8 @@ const struct expr *schema_rules(struct rule_list *rules, const char *text, size_
     }
     node_list_free(&first);
     schema_goals_free(&schema);
+    made_free(&schema);
+    memory_free(schema.resources);
     return expr;
 }
 

@@ -6,12 +6,8 @@
 
 const struct expr *schema_flat(struct schema *schema, const struct node_list *nodes);
 
-/* Objects and arrays, in schema_members.c. */
+/* Objects, in schema_members.c, and arrays, in schema_items.c. */
 const struct expr *schema_object(struct schema *schema, const struct node_list *nodes);
 const struct expr *schema_array(struct schema *schema, const struct node_list *nodes);
-
-/* A count such as minLength: the largest or the smallest of all schemas; `unset` where none has it. */
-uint32_t schema_largest(struct schema *schema, const struct node_list *nodes, const char *keyword);
-uint32_t schema_smallest(struct schema *schema, const struct node_list *nodes, const char *keyword);
 
 #endif

@@ -23,6 +23,9 @@ struct goal {
     uint32_t rule;
 };
 
+struct made_entry;
+struct resource;
+
 enum { SCHEMA_MOST_GOALS = 20000, SCHEMA_MOST_EFFORT = 3000000 };
 
 struct schema {
@@ -31,11 +34,16 @@ struct schema {
     struct layout layout;
     const struct json_value *root;
     bool ref_alone; /* up to draft 7 nothing beside $ref counts */
+    bool old_ids;   /* up to draft 4 $id is id */
     struct goal *goals;
     size_t goal_count, goal_capacity, goals_built;
     uint32_t *slots; /* hash table of the goals: index + 1 */
     size_t mask;
-    size_t effort; /* comparisons so far */
+    size_t effort;           /* comparisons so far */
+    struct made_entry *made; /* hash table of schema_made.c */
+    size_t made_mask, made_count;
+    struct resource *resources; /* of schema_refs.c */
+    size_t resource_count;
 };
 
 /* The rule of a goal; EXPR_NONE if a schema is `false`. */
@@ -45,12 +53,17 @@ void schema_goals_free(struct schema *schema);
 /* Counts work; false, with an error, when it is too much. */
 bool schema_works(struct schema *schema, size_t effort);
 
-/* The schema that $ref names; NULL after an error. */
+/* References, in schema_refs.c: the keyword that refers to another schema, if there is one, and that schema;
+ * NULL after an error. */
+const struct json_value *schema_reference(struct schema *schema, const struct json_value *node);
 const struct json_value *schema_resolve(struct schema *schema, const struct json_value *ref);
 
-/* Whether two schemas certainly have no value in common. */
+/* Whether two schemas certainly have no value in common; with the rest in schema_disjoint.c. */
 bool schemas_are_disjoint(
     struct schema *schema, const struct json_value *left, const struct json_value *right, unsigned depth);
+
+/* Whether `required` of a schema has a key. */
+bool schema_requires(const struct json_value *node, struct salvo_text key);
 
 /* The types a schema allows, a bit for each; all if it does not say. */
 enum {
@@ -64,6 +77,7 @@ enum {
     TYPE_ANY = 127,
 };
 unsigned schema_types(struct schema *schema, const struct json_value *node);
+unsigned schema_possible_types(struct schema *schema, const struct json_value *node); /* also by its values */
 unsigned tree_type(const struct json_value *value);
 
 #endif

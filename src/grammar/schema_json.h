@@ -12,7 +12,13 @@ enum value_kind {
     VALUE_NUMBER,
     VALUE_STRING,
     VALUE_ARRAY,
-    VALUE_OBJECT
+    VALUE_OBJECT,
+    /* Schemas that no text has: schema_made.h makes them from others. */
+    VALUE_NOT,     /* what `of` does not allow */
+    VALUE_EXCEPT,  /* all values but `of`, or but the items of `of`, the value of an enum */
+    VALUE_TYPES,   /* values of `types` */
+    VALUE_UNLIKE,  /* no string that fits `of`, the value of pattern or format */
+    VALUE_REFUSED, /* what the keyword `of` refuses, which is not supported */
 };
 
 struct json_value {
@@ -24,6 +30,8 @@ struct json_value {
     size_t count, index;             /* of items or members; the place in the parent */
     struct json_value **slots;       /* of an object with many members: hash table of them */
     size_t mask;
+    const struct json_value *of;
+    unsigned types;
 };
 
 /* The tree lives in the pool. */

@@ -74,12 +74,12 @@ const struct expr *layout_pair(struct layout *layout, const struct expr *key, co
         layout->pool, key, layout->outer_space, expr_string(layout->pool, ":"), layout->space, value);
 }
 
-static const struct expr *comma(struct layout *layout)
+const struct expr *layout_comma(struct layout *layout)
 {
     return EXPR_SEQUENCE_OF(layout->pool, layout->outer_space, expr_string(layout->pool, ","), layout->space);
 }
 
-static const struct expr *in_brackets(
+const struct expr *layout_brackets(
     struct layout *layout, const char *open, const struct expr *inside, const char *close)
 {
     struct expr_pool *pool = layout->pool;
@@ -228,7 +228,7 @@ static const struct expr *any_member(struct layout *layout, const struct layout_
 bool layout_object(struct layout *layout, const struct layout_object *object, const struct expr **out)
 {
     struct expr_pool *pool = layout->pool;
-    struct object_writer writer = {.layout = layout, .object = object, .comma = comma(layout)};
+    struct object_writer writer = {.layout = layout, .object = object, .comma = layout_comma(layout)};
     const struct layout_member *required[LAYOUT_MOST_REQUIRED];
     size_t required_count = 0;
     *out = expr_none();
@@ -251,7 +251,7 @@ bool layout_object(struct layout *layout, const struct layout_object *object, co
     const struct expr *inside =
         layout->any ? write_in_any_order(&writer, any_member(layout, object), required, 1U << required_count)
                     : write_in_order(&writer);
-    *out = in_brackets(layout, "{", inside, "}");
+    *out = layout_brackets(layout, "{", inside, "}");
     memory_free(writer.known);
     return true;
 }
@@ -261,7 +261,7 @@ bool layout_object(struct layout *layout, const struct layout_object *object, co
 const struct expr *layout_array(struct layout *layout, const struct layout_array *array)
 {
     struct expr_pool *pool = layout->pool;
-    const struct expr *separator = comma(layout), *inside = expr_none();
+    const struct expr *separator = layout_comma(layout), *inside = expr_none();
     if (array->max < array->min)
         return expr_none();
     /* `inside` begins after i items. */
@@ -289,5 +289,5 @@ const struct expr *layout_array(struct layout *layout, const struct layout_array
                  : end->kind == EXPR_NONE ? with
                                           : EXPR_EITHER_OF(pool, with, end);
     }
-    return in_brackets(layout, "[", inside, "]");
+    return layout_brackets(layout, "[", inside, "]");
 }

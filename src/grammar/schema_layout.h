@@ -41,6 +41,11 @@ bool layout_object(struct layout *layout, const struct layout_object *object, co
 /* "key" : value */
 const struct expr *layout_pair(struct layout *layout, const struct expr *key, const struct expr *value);
 
+/* Between members or items, and around them. */
+const struct expr *layout_comma(struct layout *layout);
+const struct expr *layout_brackets(
+    struct layout *layout, const char *open, const struct expr *inside, const char *close);
+
 struct layout_array {
     const struct expr *const *first; /* the first items, each of its own */
     size_t count;

@@ -2,65 +2,13 @@
 #include "grammar/dfa.h"
 #include "grammar/schema_flat.h"
 #include "grammar/schema_keys.h"
+#include "grammar/schema_keywords.h"
 #include "grammar/schema_number.h"
 #include "grammar/schema_string.h"
 
 #include <string.h>
 
-enum { MOST_COUNT = 100000, MOST_PATTERNS = 5, MOST_MEMBERS = 2000, NO_LIMIT_DIGITS = 7 };
-
-static uint32_t read_count(struct schema *schema, const struct json_value *value)
-{
-    uint32_t count = 0;
-    if (!tree_count(value, MOST_COUNT, &count))
-        tree_complain(
-            schema->pool, SALVO_ERROR_UNSUPPORTED, value, "a whole number from 0 to 100000 is expected");
-    return count;
-}
-
-uint32_t schema_largest(struct schema *schema, const struct node_list *nodes, const char *keyword)
-{
-    uint32_t largest = 0;
-    for (size_t i = 0; i < nodes->count; i++) {
-        const struct json_value *value = tree_member(nodes->items[i], keyword);
-        uint32_t count = value ? read_count(schema, value) : 0;
-        largest = count > largest ? count : largest;
-    }
-    return largest;
-}
-
-/* A maximum of a million or more, which no answer reaches, is none. */
-static bool is_beyond_answers(const struct json_value *value)
-{
-    struct decimal_number number;
-    return value->kind == VALUE_NUMBER && number_read(value->text, &number) && number_is_whole(&number) &&
-           !number.negative && number.whole_size >= NO_LIMIT_DIGITS;
-}
-
-uint32_t schema_smallest(struct schema *schema, const struct node_list *nodes, const char *keyword)
-{
-    uint32_t smallest = REPEAT_UNLIMITED;
-    for (size_t i = 0; i < nodes->count; i++) {
-        const struct json_value *value = tree_member(nodes->items[i], keyword);
-        const bool limited = value && !is_beyond_answers(value);
-        uint32_t count = limited ? read_count(schema, value) : REPEAT_UNLIMITED;
-        smallest = count < smallest ? count : smallest;
-    }
-    return smallest;
-}
-
-/* A member of a schema that must be of a kind; NULL if it is absent. */
-static const struct json_value *member_of_kind(
-    struct schema *schema, const struct json_value *node, const char *keyword, enum value_kind kind)
-{
-    const struct json_value *value = tree_member(node, keyword);
-    if (value && value->kind != kind) {
-        tree_complain(schema->pool, SALVO_ERROR_ARGUMENT, value,
-            kind == VALUE_OBJECT ? "an object is expected" : "an array is expected");
-        return NULL;
-    }
-    return value;
-}
+enum { MOST_PATTERNS = 5, MOST_MEMBERS = 2000 };
 
 /* ---- Objects ---- */
 
@@ -75,6 +23,7 @@ struct object_reader {
     struct pattern patterns[MOST_PATTERNS];
     size_t pattern_count;
     struct node_list names; /* members of `properties` and items of `required`, each name once */
+    const struct dfa *keys; /* insides of keys that propertyNames allows; NULL: all */
     struct layout_member *members;
 };
 
@@ -88,7 +37,7 @@ static void read_patterns(struct object_reader *reader)
     struct expr_pool *pool = reader->schema->pool;
     for (size_t i = 0; i < reader->nodes->count; i++) {
         const struct json_value *patterns =
-            member_of_kind(reader->schema, reader->nodes->items[i], "patternProperties", VALUE_OBJECT);
+            schema_member(reader->schema, reader->nodes->items[i], "patternProperties", VALUE_OBJECT);
         for (const struct json_value *entry = patterns ? patterns->first : NULL; entry; entry = entry->next) {
             if (reader->pattern_count == MOST_PATTERNS) {
                 tree_complain(pool, SALVO_ERROR_UNSUPPORTED, entry,
@@ -101,6 +50,19 @@ static void read_patterns(struct object_reader *reader)
             if (pool->status != SALVO_OK)
                 return;
         }
+    }
+}
+
+/* The keys that propertyNames of all schemas allow. */
+static void read_key_limits(struct object_reader *reader)
+{
+    struct expr_pool *pool = reader->schema->pool;
+    for (size_t i = 0; i < reader->nodes->count && pool->status == SALVO_OK; i++) {
+        const struct json_value *limit = tree_member(reader->nodes->items[i], "propertyNames");
+        if (!limit || limit->kind == VALUE_TRUE)
+            continue;
+        const struct dfa *keys = schema_string_automaton(reader->schema, limit);
+        reader->keys = reader->keys ? dfa_both(pool, reader->keys, keys) : keys;
     }
 }
 
@@ -122,14 +84,14 @@ static void read_names(struct object_reader *reader)
     struct expr_pool *pool = reader->schema->pool;
     for (size_t i = 0; i < reader->nodes->count; i++) {
         const struct json_value *properties =
-            member_of_kind(reader->schema, reader->nodes->items[i], "properties", VALUE_OBJECT);
+            schema_member(reader->schema, reader->nodes->items[i], "properties", VALUE_OBJECT);
         for (const struct json_value *member = properties ? properties->first : NULL;
              member && pool->status == SALVO_OK; member = member->next)
             add_name(reader, member);
     }
     for (size_t i = 0; i < reader->nodes->count; i++) {
         const struct json_value *required =
-            member_of_kind(reader->schema, reader->nodes->items[i], "required", VALUE_ARRAY);
+            schema_member(reader->schema, reader->nodes->items[i], "required", VALUE_ARRAY);
         for (const struct json_value *item = required ? required->first : NULL;
              item && pool->status == SALVO_OK; item = item->next) {
             if (item->kind == VALUE_STRING)
@@ -140,11 +102,11 @@ static void read_names(struct object_reader *reader)
     }
 }
 
-static bool key_matches(struct object_reader *reader, const struct pattern *pattern, struct salvo_text name)
+static bool key_matches(struct object_reader *reader, const struct dfa *keys, struct salvo_text name)
 {
     struct expr_pool *pool = reader->schema->pool;
     const struct dfa *key = dfa_of(pool, layout_spelled(&reader->schema->layout, name, false));
-    const struct dfa *both = dfa_both(pool, key, pattern->keys);
+    const struct dfa *both = dfa_both(pool, key, keys);
     return both && !dfa_is_empty(both);
 }
 
@@ -154,8 +116,10 @@ static const struct expr *named_value(struct object_reader *reader, struct salvo
     struct node_list goal = {0};
     struct expr_pool *pool = reader->schema->pool;
     bool matches[MOST_PATTERNS] = {false};
+    if (reader->keys && !key_matches(reader, reader->keys, name))
+        return expr_none();
     for (size_t i = 0; i < reader->pattern_count; i++)
-        matches[i] = key_matches(reader, &reader->patterns[i], name);
+        matches[i] = key_matches(reader, reader->patterns[i].keys, name);
     for (size_t i = 0; i < reader->nodes->count; i++) {
         const struct json_value *node = reader->nodes->items[i];
         const struct json_value *property = tree_member_text(tree_member(node, "properties"), name);
@@ -243,7 +207,7 @@ static const struct expr *plain_members(struct object_reader *reader)
     struct salvo_text *names = NULL;
     struct node_list goal = {0};
     const struct expr *keys = NULL, *value = NULL;
-    bool plain = reader->pattern_count == 0 && (!layout->any || reader->names.count == 0);
+    bool plain = reader->pattern_count == 0 && !reader->keys && (!layout->any || reader->names.count == 0);
     if (!plain)
         return NULL;
     if (schema->pool->status == SALVO_OK)
@@ -280,7 +244,9 @@ static const struct expr *other_members(struct object_reader *reader)
     const struct expr *plain = plain_members(reader);
     if (plain || pool->status != SALVO_OK)
         return plain ? plain : expr_none();
-    const struct dfa *unnamed = dfa_of(pool, expr_repeat(pool, layout->character_here, 0, REPEAT_UNLIMITED));
+    const struct dfa *unnamed =
+        reader->keys ? reader->keys
+                     : dfa_of(pool, expr_repeat(pool, layout->character_here, 0, REPEAT_UNLIMITED));
     for (size_t i = 0; i < reader->names.count; i++)
         expr_list_add(pool, &list, layout_spelled(layout, name_of(reader->names.items[i]), true));
     if (list.count)
@@ -304,6 +270,7 @@ const struct expr *schema_object(struct schema *schema, const struct node_list *
     struct expr_pool *pool = schema->pool;
     const struct expr *expr = expr_none();
     read_patterns(&reader);
+    read_key_limits(&reader);
     read_names(&reader);
     if (pool->status == SALVO_OK)
         pool->status = NEW(&reader.members, reader.names.count + 1);
@@ -328,59 +295,5 @@ const struct expr *schema_object(struct schema *schema, const struct node_list *
     }
     node_list_free(&reader.names);
     memory_free(reader.members);
-    return expr;
-}
-
-/* ---- Arrays ---- */
-
-/* The schemas of the items at a place, or behind all first ones. */
-static void items_of_node(
-    struct schema *schema, const struct json_value *node, size_t index, struct node_list *goal)
-{
-    const struct json_value *first = member_of_kind(schema, node, "prefixItems", VALUE_ARRAY);
-    const struct json_value *items = tree_member(node, "items"), *rest = items;
-    if (items && items->kind == VALUE_ARRAY) { /* up to 2019-09 */
-        first = items;
-        rest = tree_member(node, "additionalItems");
-    }
-    const struct json_value *item = first ? tree_item(first, index) : NULL;
-    if (item)
-        node_list_add(schema->pool, goal, item);
-    else if (rest)
-        node_list_add(schema->pool, goal, rest);
-}
-
-const struct expr *schema_array(struct schema *schema, const struct node_list *nodes)
-{
-    struct expr_pool *pool = schema->pool;
-    struct expr_list first = {0};
-    size_t count = 0;
-    for (size_t i = 0; i < nodes->count; i++) {
-        const struct json_value *prefix = tree_member(nodes->items[i], "prefixItems");
-        const struct json_value *items = tree_member(nodes->items[i], "items");
-        if (items && items->kind == VALUE_ARRAY)
-            prefix = items;
-        if (prefix && prefix->kind == VALUE_ARRAY && prefix->count > count)
-            count = prefix->count;
-    }
-    if (count > MOST_MEMBERS)
-        tree_complain(pool, SALVO_ERROR_UNSUPPORTED, nodes->items[0],
-            "arrays with more than 2000 first items are not supported");
-    const struct expr *rest = expr_none();
-    for (size_t index = 0; index <= count && pool->status == SALVO_OK; index++) {
-        struct node_list goal = {0};
-        for (size_t i = 0; i < nodes->count; i++)
-            items_of_node(schema, nodes->items[i], index, &goal);
-        const struct expr *expr = schema_goal(schema, &goal);
-        if (index < count)
-            expr_list_add(pool, &first, expr);
-        else
-            rest = expr;
-        node_list_free(&goal);
-    }
-    const struct layout_array array = {first.items, first.count, rest,
-        schema_largest(schema, nodes, "minItems"), schema_smallest(schema, nodes, "maxItems")};
-    const struct expr *expr = pool->status == SALVO_OK ? layout_array(&schema->layout, &array) : expr_none();
-    expr_list_free(&first);
     return expr;
 }

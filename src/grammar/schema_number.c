@@ -226,7 +226,8 @@ const struct expr *number_expr(struct expr_pool *pool, const struct number_limit
     static const struct decimal_number zero;
     if (!limits->has_least && !limits->has_most && !limits->factor) {
         if (!limits->whole)
-            return regex(pool, "-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?");
+            return regex(pool, limits->no_exponent ? "-?(0|[1-9][0-9]*)(\\.[0-9]+)?"
+                                                   : "-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?");
         return regex(pool, limits->any_spelling ? "-?(0|[1-9][0-9]*)(\\.0+)?" : "-?(0|[1-9][0-9]*)");
     }
     struct decimal_number least = limits->least, most = limits->most;

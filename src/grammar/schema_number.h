@@ -32,6 +32,7 @@ struct number_limits {
     bool whole;              /* integers */
     uint32_t factor, places; /* multiples of factor / 10^places; factor 0: all */
     bool any_spelling;       /* also 1.0 for a whole number */
+    bool no_exponent;        /* also without limits */
 };
 
 enum { NUMBER_MOST_FACTOR = 5000 };

@@ -150,26 +150,60 @@ static const struct expr *counted_pattern(
     return expr;
 }
 
+static bool has_length(const struct string_limits *limits)
+{
+    return limits->min > 0 || limits->max != REPEAT_UNLIMITED;
+}
+
+/* Strings of any length that match all expressions. */
+static const struct dfa *all_patterns(struct layout *layout, const struct string_limits *limits)
+{
+    const struct dfa *dfa = dfa_of(layout->pool, limits->all[0]);
+    for (size_t i = 1; i < limits->count; i++)
+        dfa = dfa_both(layout->pool, dfa, dfa_of(layout->pool, limits->all[i]));
+    return dfa;
+}
+
+const struct dfa *string_automaton(struct layout *layout, const struct string_limits *limits)
+{
+    struct expr_pool *pool = layout->pool;
+    const struct expr *lengths = limits->max < limits->min
+                                     ? expr_none()
+                                     : expr_repeat(pool, layout->character_here, limits->min, limits->max);
+    if (limits->count == 0)
+        return dfa_of(pool, lengths);
+    const struct dfa *dfa = all_patterns(layout, limits);
+    return has_length(limits) ? dfa_both(pool, dfa, dfa_of(pool, lengths)) : dfa;
+}
+
+/* Whether an automaton accepts every text of a JSON string. */
+static bool accepts_all(struct layout *layout, const struct dfa *dfa)
+{
+    struct expr_pool *pool = layout->pool;
+    const struct dfa *any = dfa_of(pool, expr_repeat(pool, layout->character_here, 0, REPEAT_UNLIMITED));
+    const struct dfa *missing = dfa_without(pool, any, dfa);
+    return missing && dfa_is_empty(missing);
+}
+
 const struct expr *string_inside(struct layout *layout, const struct string_limits *limits)
 {
     struct expr_pool *pool = layout->pool;
-    bool has_length = limits->min > 0 || limits->max != REPEAT_UNLIMITED;
     if (limits->max < limits->min)
         return expr_none();
     if (limits->count == 0)
         return expr_repeat(pool, layout->character, limits->min, limits->max);
-    if (limits->count == 1 && !has_length)
+    if (limits->count == 1 && !has_length(limits))
         return limits->all[0];
     const struct expr *counted = limits->count == 1 ? counted_pattern(layout, limits->all[0], limits) : NULL;
     if (counted)
         return counted;
-    const struct dfa *dfa = dfa_of(pool, limits->all[0]);
-    for (size_t i = 1; i < limits->count; i++)
-        dfa = dfa_both(pool, dfa, dfa_of(pool, limits->all[i]));
-    if (has_length)
-        dfa = dfa_both(
-            pool, dfa, dfa_of(pool, expr_repeat(pool, layout->character_here, limits->min, limits->max)));
-    return dfa && !dfa_is_empty(dfa) ? expr_dfa(pool, dfa) : expr_none();
+    const struct dfa *dfa = all_patterns(layout, limits);
+    if (!dfa || dfa_is_empty(dfa))
+        return expr_none();
+    if (!has_length(limits))
+        return expr_dfa(pool, dfa);
+    return accepts_all(layout, dfa) ? expr_repeat(pool, layout->character, limits->min, limits->max)
+                                    : expr_counted(pool, dfa, limits->min, limits->max);
 }
 
 bool string_matches(struct layout *layout, const struct expr *expr, struct salvo_text text)

@@ -18,6 +18,9 @@ struct string_limits {
 /* The inside of the strings within limits; EXPR_NONE if there are none. */
 const struct expr *string_inside(struct layout *layout, const struct string_limits *limits);
 
+/* The same as an automaton; NULL after an error. */
+const struct dfa *string_automaton(struct layout *layout, const struct string_limits *limits);
+
 /* Whether the inside of a string, in UTF-8, matches an expression of its spellings. */
 bool string_matches(struct layout *layout, const struct expr *expr, struct salvo_text text);
 

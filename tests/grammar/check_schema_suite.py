@@ -9,6 +9,8 @@ import subprocess
 import sys
 
 TOOL, FOLDER = sys.argv[1:3]
+# The schemas of old drafts do not say which draft they are of.
+OLD = {"draft3": "draft-03", "draft4": "draft-04", "draft6": "draft-06", "draft7": "draft-07"}.get(os.path.basename(FOLDER.rstrip("/")))
 FILES = sys.argv[3:] or ["type", "properties", "required", "additionalProperties", "patternProperties", "items", "prefixItems",
                          "additionalItems", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength",
                          "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "enum", "const", "anyOf", "oneOf",
@@ -37,6 +39,8 @@ def main():
         with open(path) as file:
             groups = json.load(file)
         for group in groups:
+            if OLD and isinstance(group["schema"], dict):
+                group["schema"].setdefault("$schema", f"http://json-schema.org/{OLD}/schema#")
             messages.append(b"S" + json.dumps(group["schema"]).encode())
             expected.append((name, group["description"], None, None))
             for test in group["tests"]:

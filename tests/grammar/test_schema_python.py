@@ -71,6 +71,18 @@ def object_schema(rng, depth):
         schema["not"] = {"anyOf": [{"required": [key]} for key in rng.sample(KEYS, 2)]}
     if rng.random() < 0.2:
         schema["dependentRequired"] = {key: rng.sample(KEYS, rng.randrange(3)) for key in rng.sample(KEYS[:4], 2)}
+    if rng.random() < 0.1:
+        schema["dependentSchemas"] = {rng.choice(KEYS): some_schema(rng, depth - 1)}
+    if rng.random() < 0.1:
+        schema["propertyNames"] = rng.choice([string_schema(rng), {"enum": rng.sample(KEYS, 3)}, {"maxLength": 2}, {"pattern": "^[a-c]"}])
+    if rng.random() < 0.15:
+        key = rng.choice(KEYS)
+        schema["if"] = {"properties": {key: rng.choice([{"const": number(rng)}, {"enum": TEXTS[:3]}, some_schema(rng, depth - 1)])}}
+        if rng.random() < 0.5:
+            schema["if"]["required"] = [key]
+        for word in ("then", "else"):
+            if rng.random() < 0.7:
+                schema[word] = rng.choice([{"required": [rng.choice(KEYS)]}, object_schema(rng, depth - 1), False])
     if rng.random() < 0.3:
         del schema["type"]
     if rng.random() < 0.2:
@@ -90,11 +102,21 @@ def array_schema(rng, depth):
         schema["minItems"] = rng.randrange(3)
     if rng.random() < 0.3:
         schema["maxItems"] = rng.randrange(1, 4)
+    if rng.random() < 0.2:
+        schema["contains"] = some_schema(rng, depth - 1)
+        if rng.random() < 0.3:
+            schema["minContains"] = rng.randrange(3)
+        if rng.random() < 0.3:
+            schema["maxContains"] = rng.randrange(1, 3)
+    elif rng.random() < 0.2:
+        schema["uniqueItems"] = True
+        schema["items"] = rng.choice([{"enum": [some_value(rng, 1) for _ in range(4)]}, {"type": "boolean"},
+                                      {"anyOf": [{"const": 1}, {"type": "null"}, {"enum": ["a", "ab"]}]}])
     return schema
 
 
 def some_schema(rng, depth):
-    kind = rng.randrange(12 if depth > 0 else 7)
+    kind = rng.randrange(13 if depth > 0 else 7)
     if kind == 0:
         return rng.choice([True, {}, {"type": ["null", "boolean"]}, {"const": some_value(rng, 1)}])
     if kind == 1:
@@ -107,6 +129,9 @@ def some_schema(rng, depth):
         return object_schema(rng, depth)
     if kind == 9:
         return array_schema(rng, depth)
+    if kind == 12:
+        schema = some_schema(rng, depth - 1)
+        return {"not": schema} if rng.random() < 0.5 or not isinstance(schema, dict) else {"type": "object", **schema, "not": some_schema(rng, depth - 1)}
     return {rng.choice(["anyOf", "allOf", "oneOf"]): [some_schema(rng, depth - 1) for _ in range(2)]}
 
 
@@ -115,14 +140,14 @@ def near_values(rng, schema, depth):
     if not isinstance(schema, dict) or rng.random() < 0.1:
         return some_value(rng, depth)
     for word in ("anyOf", "oneOf", "allOf"):
-        if word in schema:
+        if word in schema and "properties" not in schema:
             return near_values(rng, rng.choice(schema[word]), depth)
     if "const" in schema or "enum" in schema:
         return schema["const"] if "const" in schema else rng.choice(schema["enum"])
     kind = schema.get("type")
     if kind == "object" or "properties" in schema:
         keys = set(schema.get("required", [])) | set(rng.sample(KEYS, rng.randrange(3)))
-        return {key: near_values(rng, schema["properties"].get(key, True), depth - 1) for key in sorted(keys)}
+        return {key: near_values(rng, schema.get("properties", {}).get(key, True), depth - 1) for key in sorted(keys)}
     if kind == "array":
         return [near_values(rng, schema.get("items", True), depth - 1) for _ in range(rng.randrange(4))]
     if kind == "string":

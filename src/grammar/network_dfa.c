@@ -1,0 +1,262 @@
+#include "grammar/network_dfa.h"
+
+#include "base/memory.h"
+#include "grammar/dfa_characters.h"
+#include "grammar/json_text.h"
+
+enum { MOST_PAIRS = 20000 };
+
+/* Finds out from which states of an automaton any text of a JSON string can go on. */
+struct text_search {
+    const struct dfa *dfa;
+    uint8_t (*seen)[TEXT_STATES]; /* for each state and each state of the text: 1: seen now, 2: can go on */
+    uint32_t (*todo)[2];
+    uint32_t count, effort;
+};
+
+/* The pairs that are seen now are assumed to go on: if none of them ends, all do. */
+static bool can_go_on(struct text_search *search, uint32_t state)
+{
+    if (search->seen[state][TEXT_BODY] == 2)
+        return true;
+    search->count = 0;
+    search->todo[search->count][0] = state;
+    search->todo[search->count++][1] = TEXT_BODY;
+    search->seen[state][TEXT_BODY] = 1;
+    bool ends = false;
+    for (uint32_t i = 0; i < search->count && !ends; i++) {
+        uint32_t at = search->todo[i][0], text = search->todo[i][1];
+        for (unsigned byte = 0; byte < 256 && !ends; byte++) {
+            uint32_t text_next = json_text_next((enum json_text_state)text, byte);
+            uint32_t next = search->dfa->next[at][byte];
+            if (text_next == TEXT_DEAD || (next && search->seen[next][text_next]))
+                continue;
+            ends = next == 0 || search->effort++ > MOST_PAIRS;
+            if (ends)
+                break;
+            search->seen[next][text_next] = 1;
+            search->todo[search->count][0] = next;
+            search->todo[search->count++][1] = text_next;
+        }
+    }
+    for (uint32_t i = 0; i < search->count; i++)
+        search->seen[search->todo[i][0]][search->todo[i][1]] = ends ? 0 : 2;
+    return !ends;
+}
+
+/* Each state becomes a chain of splits over the bytes that lead to the same state. */
+uint32_t writer_dfa(struct node_writer *writer, const struct dfa *dfa, uint32_t next, bool inside_json)
+{
+    uint32_t first_node = writer->network->node_count;
+    for (uint32_t state = 1; state < dfa->states; state++)
+        writer_node(writer, NODE_SPLIT, NOT_SET, NOT_SET);
+    uint32_t nothing = writer_set(writer, &(struct byte_set){{0}}, next);
+    struct text_search search = {.dfa = dfa};
+    if (inside_json && writer->status == SALVO_OK)
+        writer->status = NEW(&search.seen, dfa->states);
+    if (inside_json && writer->status == SALVO_OK)
+        writer->status = NEW(&search.todo, MOST_PAIRS + 2);
+    for (uint32_t state = 1; state < dfa->states && writer->status == SALVO_OK; state++) {
+        bool done[256] = {false};
+        bool any_text = inside_json && can_go_on(&search, state);
+        uint32_t chain = dfa->accepts[state] ? next : nothing;
+        for (unsigned byte = 0; byte < 256; byte++) {
+            uint32_t target = dfa->next[state][byte];
+            struct byte_set set = {{0}};
+            if (target == 0 || done[byte])
+                continue;
+            for (unsigned other = byte; other < 256; other++) {
+                if (dfa->next[state][other] == target) {
+                    byte_set_add(&set, other, other);
+                    done[other] = true;
+                }
+            }
+            uint32_t reads = writer_set(writer, &set, first_node + target - 1);
+            chain = writer_node(writer, NODE_SPLIT, reads, chain);
+            if (writer->status == SALVO_OK)
+                writer->network->nodes[reads].any_text = any_text;
+        }
+        if (writer->status == SALVO_OK)
+            writer->network->nodes[first_node + state - 1].next =
+                writer->network->nodes[first_node + state - 1].other = chain;
+    }
+    memory_free(search.seen);
+    memory_free(search.todo);
+    return dfa->states > 1 ? first_node : nothing;
+}
+
+/* ---- Texts with a number of characters ---- */
+
+/* Rules that read one character: from one state between characters to another. */
+struct step_rule {
+    uint32_t from, to; /* numbers of dfa_characters */
+    uint32_t rule;
+};
+
+struct counted {
+    struct node_writer *writer;
+    const struct dfa *dfa;
+    struct dfa_characters characters;
+    struct step_rule *rules; /* sorted by `from` */
+    size_t rule_count, rule_capacity;
+    uint32_t *nodes; /* for the states within a character: node; 0: not seen */
+    uint32_t *seen;  /* states within a character */
+};
+
+/* The states within a character that follow a state between characters, and a node for each. */
+static uint32_t states_within(struct counted *counted, uint32_t first)
+{
+    uint32_t count = 0;
+    counted->seen[count++] = first;
+    for (uint32_t i = 0; i < count; i++) {
+        for (unsigned byte = 0; byte < 256; byte++) {
+            const uint32_t next = counted->dfa->next[counted->seen[i]][byte];
+            if (next == 0 || counted->characters.numbers[next] || counted->nodes[next])
+                continue;
+            counted->nodes[next] = writer_node(counted->writer, NODE_SPLIT, NOT_SET, NOT_SET);
+            counted->seen[count++] = next;
+        }
+    }
+    return count;
+}
+
+/* Nodes that read bytes from a state: to other states within the character, or to the end of it. */
+static uint32_t write_reads(
+    struct counted *counted, uint32_t state, uint32_t target, uint32_t accept, uint32_t nothing)
+{
+    uint32_t chain = nothing;
+    bool done[256] = {false};
+    for (unsigned byte = 0; byte < 256; byte++) {
+        const uint32_t next = counted->dfa->next[state][byte];
+        struct byte_set set = {{0}};
+        if (next == 0 || done[byte] || (counted->characters.numbers[next] && next != target))
+            continue;
+        for (unsigned other = byte; other < 256; other++) {
+            if (counted->dfa->next[state][other] == next) {
+                byte_set_add(&set, other, other);
+                done[other] = true;
+            }
+        }
+        const uint32_t reads =
+            writer_set(counted->writer, &set, next == target ? accept : counted->nodes[next]);
+        chain = writer_node(counted->writer, NODE_SPLIT, reads, chain);
+    }
+    return chain;
+}
+
+/* The rule of the characters that lead from one state to another. */
+static void write_rule(struct counted *counted, uint32_t from, uint32_t to)
+{
+    struct node_writer *writer = counted->writer;
+    struct network *network = writer->network;
+    uint32_t rule = 0;
+    if (writer->status == SALVO_OK && counted->rule_count == counted->rule_capacity) {
+        counted->rule_capacity = counted->rule_capacity ? counted->rule_capacity * 2 : 64;
+        writer->status = RESIZE(&counted->rules, counted->rule_capacity);
+    }
+    if (writer->status == SALVO_OK)
+        writer->status = network_add_rule(network, &rule);
+    const uint32_t accept = writer_node(writer, NODE_ACCEPT, 0, rule);
+    const uint32_t nothing = writer_set(writer, &(struct byte_set){{0}}, accept);
+    const uint32_t source = counted->characters.states[from], target = counted->characters.states[to];
+    const uint32_t count = states_within(counted, source);
+    for (uint32_t i = 1; i < count && writer->status == SALVO_OK; i++) {
+        const uint32_t chain = write_reads(counted, counted->seen[i], target, accept, nothing);
+        struct node *node = &network->nodes[counted->nodes[counted->seen[i]]];
+        node->next = node->other = chain;
+    }
+    const uint32_t first = write_reads(counted, source, target, accept, nothing);
+    const uint32_t start = writer_node(writer, NODE_SPLIT, first, first);
+    for (uint32_t i = 1; i < count; i++)
+        counted->nodes[counted->seen[i]] = 0;
+    if (writer->status != SALVO_OK)
+        return;
+    network->starts[rule] = start;
+    counted->rules[counted->rule_count++] = (struct step_rule){from, to, rule};
+}
+
+static void write_rules(struct counted *counted)
+{
+    const struct dfa_characters *characters = &counted->characters;
+    for (uint32_t from = 0; from < characters->count; from++) {
+        for (uint32_t to = 0; to < characters->count; to++) {
+            if (counted->writer->status == SALVO_OK && dfa_characters_lead(characters, from, to))
+                write_rule(counted, from, to);
+        }
+    }
+}
+
+/*
+ * One node for each state between characters and each number of characters so far. `here` has the nodes of
+ * one number, `after` those of the next one.
+ */
+static void write_level(struct counted *counted, const struct counted_text *text, uint32_t length,
+    const uint32_t *here, uint32_t *after, uint32_t next)
+{
+    struct node_writer *writer = counted->writer;
+    const bool last = text->max != REPEAT_UNLIMITED && length == text->max;
+    const uint32_t nothing = writer_set(writer, &(struct byte_set){{0}}, next);
+    bool more = !last;
+    while (more) {
+        more = false;
+        for (size_t i = 0; i < counted->rule_count && writer->status == SALVO_OK; i++) {
+            const struct step_rule *rule = &counted->rules[i];
+            if (!here[rule->from] || after[rule->to])
+                continue;
+            after[rule->to] = writer_node(writer, NODE_SPLIT, NOT_SET, NOT_SET);
+            more = here == after; /* the new node may lead to others */
+        }
+    }
+    size_t at = 0;
+    for (uint32_t state = 0; state < counted->characters.count; state++) {
+        const bool ends = counted->dfa->accepts[counted->characters.states[state]] && length >= text->min;
+        uint32_t chain = ends ? next : nothing;
+        for (; at < counted->rule_count && counted->rules[at].from == state; at++) {
+            const struct step_rule *rule = &counted->rules[at];
+            if (!here[state] || last)
+                continue;
+            const uint32_t call = writer_node(writer, NODE_CALL, after[rule->to], rule->rule);
+            chain = writer_node(writer, NODE_SPLIT, call, chain);
+        }
+        if (here[state] && writer->status == SALVO_OK)
+            writer->network->nodes[here[state]].next = writer->network->nodes[here[state]].other = chain;
+    }
+}
+
+uint32_t writer_counted(struct node_writer *writer, const struct counted_text *text, uint32_t next)
+{
+    struct counted counted = {.writer = writer, .dfa = text->dfa};
+    uint32_t *here = NULL, *after = NULL, first = 0;
+    const uint32_t levels = text->max == REPEAT_UNLIMITED ? text->min : text->max;
+    if (writer->status == SALVO_OK)
+        writer->status = dfa_characters_open(text->dfa, &counted.characters);
+    if (writer->status == SALVO_OK)
+        writer->status = NEW(&counted.nodes, text->dfa->states);
+    if (writer->status == SALVO_OK)
+        writer->status = NEW(&counted.seen, text->dfa->states + 1);
+    if (writer->status == SALVO_OK)
+        writer->status = NEW(&here, counted.characters.count);
+    if (writer->status == SALVO_OK)
+        writer->status = NEW(&after, counted.characters.count);
+    if (writer->status != SALVO_OK)
+        goto cleanup;
+    write_rules(&counted);
+    here[0] = first = writer_node(writer, NODE_SPLIT, NOT_SET, NOT_SET);
+    for (uint32_t length = 0; length <= levels && writer->status == SALVO_OK; length++) {
+        const bool loops = length == levels && text->max == REPEAT_UNLIMITED;
+        write_level(&counted, text, length, here, loops ? here : after, next);
+        uint32_t *turned = here;
+        here = after;
+        after = turned;
+        for (uint32_t i = 0; i < counted.characters.count; i++)
+            after[i] = 0;
+    }
+cleanup:
+    memory_free(here);
+    memory_free(after);
+    memory_free(counted.nodes);
+    memory_free(counted.seen);
+    memory_free(counted.rules);
+    dfa_characters_close(&counted.characters);
+    return first;
+}
