@@ -11,8 +11,8 @@ struct salvo_grammar {
     struct network network;
     struct states states;
     const struct token_trie *trie;
-    struct salvo_grammar_matcher *matchers;
-    uint32_t *path; /* states along the current branch of the trie */
+    struct salvo_grammar_matcher *matchers, *worker; /* all, and the last that used the states */
+    uint32_t *path;                                  /* states along the current branch of the trie */
     struct control_token *controls;
     size_t control_count;
     char *control_texts;
@@ -23,7 +23,10 @@ struct salvo_grammar_matcher {
     struct salvo_grammar_matcher *previous, *next; /* of the grammar */
     uint32_t *history; /* the state after each step, first state first; STATE_DEAD: ended */
     size_t count, capacity;
+    size_t work; /* items made for it */
 };
+
+enum { MOST_WORK = 50000000 }; /* of a matcher: an ambiguous grammar cannot take minutes */
 
 enum salvo_status grammar_open(
     struct network *network, const struct token_trie *trie, size_t limit, struct salvo_grammar **out)
@@ -140,6 +143,7 @@ enum salvo_status matcher_copy(
     pthread_mutex_lock(&matcher->grammar->lock);
     memcpy(copy->history, matcher->history, matcher->count * sizeof *copy->history);
     copy->count = matcher->count;
+    copy->work = matcher->work;
     pthread_mutex_unlock(&matcher->grammar->lock);
     *out = copy;
     copy = NULL;
@@ -160,17 +164,29 @@ void matcher_close(struct salvo_grammar_matcher *matcher)
         grammar->matchers = matcher->next;
     if (matcher->next)
         matcher->next->previous = matcher->previous;
+    if (grammar->worker == matcher)
+        grammar->worker = NULL;
+    states_release(&grammar->states);
     pthread_mutex_unlock(&grammar->lock);
     memory_free(matcher->history);
     memory_free(matcher);
 }
 
-/* Before each use of the states: drops those that no matcher needs when there are many. With the lock. */
-static enum salvo_status collect(struct salvo_grammar *grammar)
+/* Before each use of the states: counts the work, and drops states that no matcher needs when there are many.
+ * With the lock. */
+static enum salvo_status begin_work(struct salvo_grammar_matcher *user)
 {
     enum salvo_status status = SALVO_OK;
+    struct salvo_grammar *grammar = user->grammar;
     uint32_t *numbers = NULL;
+    if (grammar->worker)
+        grammar->worker->work += grammar->states.effort;
+    grammar->worker = user;
     grammar->states.effort = 0;
+    if (user->work > MOST_WORK) {
+        return fail(SALVO_ERROR_UNSUPPORTED,
+            "the grammar is too ambiguous: the text needs more than %d items", MOST_WORK);
+    }
     if (!states_are_many(&grammar->states))
         return SALVO_OK;
     for (struct salvo_grammar_matcher *matcher = grammar->matchers; matcher; matcher = matcher->next) {
@@ -232,7 +248,7 @@ enum salvo_status matcher_append(
     uint32_t state;
     if (current(matcher) == STATE_DEAD)
         TRY(fail(SALVO_ERROR_ARGUMENT, "the text has ended: nothing can follow"));
-    TRY(collect(grammar));
+    TRY(begin_work(matcher));
     state = current(matcher);
     TRY(walk(grammar, (struct salvo_text){data, size}, &state, &taken));
     if (taken < size)
@@ -259,7 +275,7 @@ enum salvo_status matcher_accept(struct salvo_grammar_matcher *matcher, uint32_t
         TRY(fail(SALVO_ERROR_ARGUMENT, "token %u is outside the vocabulary of %u", token, trie->token_count));
     if (current(matcher) == STATE_DEAD)
         TRY(fail(SALVO_ERROR_ARGUMENT, "the text has ended: token %u cannot follow", token));
-    TRY(collect(grammar));
+    TRY(begin_work(matcher));
     state = current(matcher);
     if (trie->uses[token] == TOKEN_IS_END && grammar->states.list[state]->complete) {
         TRY(push(matcher, STATE_DEAD));
@@ -311,6 +327,7 @@ enum salvo_status matcher_rollback(struct salvo_grammar_matcher *matcher, size_t
             SALVO_ERROR_ARGUMENT, "cannot roll back %zu steps: there are %zu", steps, matcher->count - 1);
     pthread_mutex_lock(&matcher->grammar->lock);
     matcher->count -= steps;
+    states_release(&matcher->grammar->states);
     pthread_mutex_unlock(&matcher->grammar->lock);
     return SALVO_OK;
 }
@@ -539,7 +556,7 @@ enum salvo_status matcher_mask(struct salvo_grammar_matcher *matcher, uint32_t *
     memset(out, 0, words * sizeof *out);
     if (current(matcher) == STATE_DEAD)
         goto cleanup;
-    TRY(collect(grammar));
+    TRY(begin_work(matcher));
     state = grammar->states.list[current(matcher)];
     if (!state->mask) {
         TRY(fill_mask(grammar, current(matcher), out));
@@ -561,7 +578,7 @@ enum salvo_status matcher_bytes(struct salvo_grammar_matcher *matcher, struct by
     *out = (struct byte_set){{0}};
     pthread_mutex_lock(&grammar->lock);
     if (current(matcher) != STATE_DEAD) {
-        TRY(collect(grammar));
+        TRY(begin_work(matcher));
         for (unsigned byte = 0; byte < 256; byte++) {
             uint32_t next;
             TRY(states_step(&grammar->states, current(matcher), grammar->network.class_of[byte], &next));
@@ -587,7 +604,7 @@ enum salvo_status matcher_forced(
     pthread_mutex_lock(&grammar->lock);
     uint32_t state = STATE_DEAD;
     if (current(matcher) != STATE_DEAD)
-        TRY(collect(grammar));
+        TRY(begin_work(matcher));
     state = current(matcher);
     while (state != STATE_DEAD) {
         uint32_t after = STATE_DEAD;

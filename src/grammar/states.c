@@ -524,6 +524,7 @@ enum salvo_status states_collect(struct states *states, uint32_t **out_numbers)
         states->list[numbers[i]] = state;
     }
     states->count = kept;
+    states->bytes_needed = states->bytes;
     memset(states->slots, 0, ((size_t)states->slot_mask + 1) * sizeof *states->slots);
     for (uint32_t i = 1; i < kept; i++)
         insert_state(states, i);

@@ -47,8 +47,9 @@ struct states {
     uint32_t count, capacity;
     uint32_t *slots, slot_mask; /* hash table of the states: number; 0: free */
     size_t bytes, limit;
-    size_t mask_bytes; /* of one mask */
-    size_t effort;     /* items made since the caller set it to 0; beyond STATES_MOST_EFFORT steps fail */
+    size_t bytes_needed; /* after the last collection */
+    size_t mask_bytes;   /* of one mask */
+    size_t effort;       /* items made since the caller set it to 0; beyond STATES_MOST_EFFORT steps fail */
 
     /* While a state is made: its items, and a hash table of them. */
     struct item *items;
@@ -85,10 +86,16 @@ static inline enum salvo_status states_step(
 /* Room for the mask of a state, zeroed: its `mask` is set. */
 enum salvo_status states_new_mask(struct states *states, uint32_t state);
 
-/* Whether it is time to collect. */
+/* Whether it is time to collect: not again before there are many new ones. */
 static inline bool states_are_many(const struct states *states)
 {
-    return states->bytes > states->limit / 4 * 3;
+    return states->bytes > states->limit / 4 * 3 && states->bytes - states->bytes_needed > states->limit / 16;
+}
+
+/* A matcher needs fewer states than before: a collection may drop some. */
+static inline void states_release(struct states *states)
+{
+    states->bytes_needed = 0;
 }
 
 /* Drops all states but the first and those that `mark` has passed to states_mark. *out_numbers, freed by the

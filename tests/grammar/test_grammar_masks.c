@@ -96,6 +96,7 @@ static void slow_expr(const struct slow *slow, const struct expr *expr, const bo
     switch (expr->kind) {
     case EXPR_NONE:
     case EXPR_DFA:
+    case EXPR_COUNTED:
         break;
     case EXPR_EMPTY:
         for (size_t at = 0; at <= slow->size; at++)

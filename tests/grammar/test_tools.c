@@ -270,9 +270,10 @@ static void bad_tools_are_refused(void **state)
         {"[1]", "no tool"},
         {"[{\"type\":\"function\",\"function\":{\"name\":\"a b\"}}]", "tool 1"},
         {"[{\"type\":\"function\",\"function\":{\"name\":7}}]", "tool 1"},
-        {"[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"strict\":true,\"parameters\":{\"contains\":{"
+        {"[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"strict\":true,\"parameters\":{"
+         "\"unevaluatedItems\":{"
          "}}}}]",
-            "tool 'a': grammar: line 1: schema: /contains"},
+            "tool 'a': grammar: line 1: schema: /unevaluatedItems"},
     };
     struct salvo_tool_form *form = open_form(families[0].template);
     struct salvo_grammar *grammar;
