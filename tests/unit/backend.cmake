@@ -4,6 +4,7 @@ salvo_test(test_lowering SOURCES test_lowering.c lowering_case.c gguf_model.c gg
 salvo_test(test_fusion SOURCES test_fusion.c lowering_case.c gguf_model.c gguf_sample.c LABELS quick)
 salvo_test(test_backend_checks SOURCES test_backend_checks.c LABELS quick)
 salvo_test(test_backend_common SOURCES test_backend_common.c LABELS quick)
+salvo_test(test_step_queue SOURCES test_step_queue.c LABELS quick)
 salvo_test(test_cpu_rows SOURCES test_cpu_rows.c LABELS quick)
 if(TARGET cuda-kernels)
   salvo_test(test_cuda_targets SOURCES test_cuda_targets.c LABELS quick)

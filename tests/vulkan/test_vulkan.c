@@ -272,7 +272,7 @@ static bool note_first_text(void *user, const char *text, size_t size)
     (void)text;
     (void)size;
     if (!first->has_come)
-        first->completed = first->executor->completed;
+        first->completed = first->executor->queue.completed;
     first->has_come = true;
     return true;
 }
@@ -302,7 +302,7 @@ static void steps_are_on_their_way_together(void **state)
     ASSERT_OK(salvo_engine_measure_idle(fixture.engine, true));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct first_text first = {.executor = fixture.engine->executor};
-        const uint64_t completed = first.executor->completed;
+        const uint64_t completed = first.executor->queue.completed;
         const struct salvo_generate_options options = {.size = sizeof(struct salvo_generate_options),
             .max_tokens = 40,
             .ignore_end = true,

@@ -47,11 +47,8 @@ static float *arena_rows(const struct executor *executor, buffer_id buffer)
 
 static const float *logits(struct executor *executor, uint32_t row)
 {
-    if (!executor->last || executor->is_lost) {
-        (void)fail(SALVO_ERROR_DEVICE, "%s was lost; the engine has to be opened again",
-            executor->device.physical->name);
+    if (!executor->last || step_queue_check_device(&executor->queue) != SALVO_OK)
         return NULL;
-    }
     return arena_rows(executor, executor->program->logits) + (size_t)row * executor->program->vocabulary;
 }
 
@@ -59,9 +56,9 @@ static enum salvo_status hidden(struct executor *executor, uint32_t row, uint32_
 {
     const buffer_id buffer = executor->program->hidden;
     const size_t columns = executor->program->buffers[buffer].columns;
-    if (!executor->last || executor->is_lost)
-        return fail(SALVO_ERROR_DEVICE, "%s was lost; the engine has to be opened again",
-            executor->device.physical->name);
+    const enum salvo_status status = step_queue_check_device(&executor->queue);
+    if (status != SALVO_OK)
+        return status;
     memcpy(out, arena_rows(executor, buffer) + row * columns, count * columns * sizeof *out);
     return SALVO_OK;
 }
@@ -74,7 +71,7 @@ static const int32_t *tokens(struct executor *executor, uint32_t slot)
 /* Computed by the host, in float64, which the device does not have. */
 static const struct sampling_logprob *logprobs(struct executor *executor, uint32_t row)
 {
-    struct step_header *entry = metal_ring_entry(executor, executor->last->ticket);
+    struct step_header *entry = metal_ring_entry(executor, executor->last->pending->ticket);
     const uint32_t *words = (const uint32_t *)(const void *)entry;
     const uint32_t *place = words + entry->rows_at + 2 * (size_t)words[entry->outputs_at + row];
     const struct step_run *run = (const struct step_run *)(const void *)(entry + 1) + place[0];

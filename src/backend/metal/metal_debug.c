@@ -15,13 +15,13 @@ void metal_debug_end(struct executor *executor)
 
 /* Runs dispatches first .. first + count - 1 and waits for them. */
 static enum salvo_status run_dispatches(
-    struct executor *executor, struct pending_step *pending, uint32_t first, uint32_t count)
+    struct executor *executor, struct metal_step *taken, uint32_t first, uint32_t count)
 {
     enum salvo_status status = SALVO_OK;
     if (count == 0)
         return SALVO_OK;
-    TRY(metal_encode_some(executor, pending, first, count));
-    TRY(metal_wait_for_commands(executor, pending));
+    TRY(metal_encode_some(executor, taken, first, count));
+    TRY(metal_wait_for_commands(executor, taken));
 cleanup:
     return status;
 }
@@ -30,9 +30,9 @@ enum salvo_status metal_debug_begin(struct executor *executor, const struct step
     size_t bytes, uint8_t **out_memory)
 {
     enum salvo_status status = SALVO_OK;
-    struct pending_step *pending;
+    struct metal_step *taken;
     metal_debug_end(executor);
-    TRY(metal_wait_for_all(executor));
+    TRY(step_queue_complete_all(&executor->queue));
     executor->debug.lowered = *metal_debug_plan(executor, step->token_count);
     const size_t private_at = (bytes + 255) / 256 * 256;
     TRY(metal_buffer_open(&executor->device, private_at + executor->debug.lowered.private_bytes, "debugging",
@@ -44,10 +44,10 @@ enum salvo_status metal_debug_begin(struct executor *executor, const struct step
         .offsets = offsets,
         .private_at = private_at};
     TRY(metal_plan_compile(&compiling));
-    TRY(metal_step_begin(executor, step, &pending));
-    pending->plan = &executor->debug;
-    TRY(run_dispatches(executor, pending, 0, 1)); /* takes the step */
-    executor->completed = executor->submitted;    /* the step is run here, not submitted */
+    TRY(metal_step_begin(executor, step, &taken));
+    taken->plan = &executor->debug;
+    TRY(run_dispatches(executor, taken, 0, 1));            /* takes the step */
+    executor->queue.completed = executor->queue.submitted; /* the step is run here, not submitted */
 cleanup:
     if (status != SALVO_OK)
         metal_debug_end(executor);
@@ -58,15 +58,15 @@ enum salvo_status metal_debug_run(struct executor *executor, uint32_t group)
 {
     enum salvo_status status = SALVO_OK;
     const struct metal_plan *plan = &executor->debug;
-    struct pending_step *pending = &executor->pending[executor->submitted % RING_ENTRIES];
+    struct metal_step *taken = &executor->steps[executor->queue.submitted % RING_ENTRIES];
     uint32_t first = 1, count = 0;
     while (first < plan->dispatch_count && plan->dispatches[first].group < group)
         first++;
     while (first + count < plan->dispatch_count && plan->dispatches[first + count].group == group)
         count++;
-    TRY(run_dispatches(executor, pending, first, count));
+    TRY(run_dispatches(executor, taken, first, count));
     if (group + 1 == plan->lowered.group_count) /* the step is complete */
-        TRY(metal_step_commit(executor, pending));
+        TRY(step_queue_commit(&executor->queue, taken->pending));
     TRY(gguf_check(executor->program->gguf));
 cleanup:
     return status;

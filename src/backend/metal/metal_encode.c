@@ -9,21 +9,21 @@ enum { CONCURRENT = 1, SCOPE_BUFFERS = 1 };
 /* An encoder and what it has encoded. */
 struct encoding {
     struct executor *executor;
-    const struct pending_step *pending;
+    const struct metal_step *step;
     objc_id encoder;
     bool waits; /* a barrier comes before the next dispatch */
 };
 
-static uint32_t rows_of_groups(const struct metal_dispatch *dispatch, const struct pending_step *pending)
+static uint32_t rows_of_groups(const struct metal_dispatch *dispatch, const struct metal_step *step)
 {
     if (dispatch->rows_per_group == 0)
         return 1;
-    return (pending->live[dispatch->rows] + dispatch->rows_per_group - 1) / dispatch->rows_per_group;
+    return (step->live[dispatch->rows] + dispatch->rows_per_group - 1) / dispatch->rows_per_group;
 }
 
 static void bind_all(const struct encoding *encoding, const struct metal_dispatch *dispatch)
 {
-    const uint64_t entry = encoding->pending->ticket % RING_ENTRIES;
+    const uint64_t entry = encoding->step->pending->ticket % RING_ENTRIES;
     for (uint32_t i = 0; i < dispatch->binding_count; i++) {
         const struct metal_binding *binding = &dispatch->bindings[i];
         objc_set_buffer(
@@ -35,7 +35,7 @@ static void bind_all(const struct encoding *encoding, const struct metal_dispatc
 static void encode_dispatch(struct encoding *encoding, const struct metal_dispatch *dispatch, uint32_t token)
 {
     struct executor *executor = encoding->executor;
-    const uint32_t rows = rows_of_groups(dispatch, encoding->pending);
+    const uint32_t rows = rows_of_groups(dispatch, encoding->step);
     uint8_t arguments[MAX_ARGUMENT_BYTES];
     encoding->waits |= dispatch->waits || (dispatch->begins && token > 0);
     if (rows == 0)
@@ -59,7 +59,7 @@ static void encode_dispatch(struct encoding *encoding, const struct metal_dispat
 }
 
 /* Dispatches of a plan, for each of some tokens, as one command buffer. */
-static enum salvo_status encode(struct executor *executor, struct pending_step *pending, uint32_t first,
+static enum salvo_status encode(struct executor *executor, struct metal_step *step, uint32_t first,
     uint32_t count, uint32_t first_token, uint32_t tokens, bool is_last)
 {
     enum salvo_status status = SALVO_OK;
@@ -68,17 +68,17 @@ static enum salvo_status encode(struct executor *executor, struct pending_step *
     if (!commands)
         TRY(metal_fail(&executor->device, "commandBuffer", NULL));
     struct encoding encoding = {
-        .executor = executor, .pending = pending, .encoder = objc_encoder(commands, CONCURRENT)};
+        .executor = executor, .step = step, .encoder = objc_encoder(commands, CONCURRENT)};
     if (!encoding.encoder)
         TRY(metal_fail(&executor->device, "computeCommandEncoder", NULL));
     for (uint32_t token = first_token; token < first_token + tokens; token++) {
         for (uint32_t i = 0; i < count; i++)
-            encode_dispatch(&encoding, &pending->plan->dispatches[first + i], token);
+            encode_dispatch(&encoding, &step->plan->dispatches[first + i], token);
     }
     objc_end_encoding(encoding.encoder);
     if (is_last)
-        objc_encode_signal(commands, executor->device.event, (objc_count)pending->ticket);
-    pending->commands[pending->command_count++] = objc_retain(commands);
+        objc_encode_signal(commands, executor->device.event, (objc_count)step->pending->ticket);
+    step->commands[step->command_count++] = objc_retain(commands);
     objc_commit(commands);
     executor->counters.submissions++;
 cleanup:
@@ -86,14 +86,14 @@ cleanup:
     return status;
 }
 
-enum salvo_status metal_encode_step(struct executor *executor, struct pending_step *pending,
-    uint32_t first_token, uint32_t tokens, bool is_last)
+enum salvo_status metal_encode_step(
+    struct executor *executor, struct metal_step *step, uint32_t first_token, uint32_t tokens, bool is_last)
 {
-    return encode(executor, pending, 0, pending->plan->dispatch_count, first_token, tokens, is_last);
+    return encode(executor, step, 0, step->plan->dispatch_count, first_token, tokens, is_last);
 }
 
 enum salvo_status metal_encode_some(
-    struct executor *executor, struct pending_step *pending, uint32_t first, uint32_t count)
+    struct executor *executor, struct metal_step *step, uint32_t first, uint32_t count)
 {
-    return encode(executor, pending, first, count, 0, 1, false);
+    return encode(executor, step, first, count, 0, 1, false);
 }

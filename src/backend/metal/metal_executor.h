@@ -5,8 +5,7 @@
 
 #include "backend/backend.h"
 #include "backend/common/lowering.h"
-#include "backend/common/pace.h"
-#include "backend/common/state.h"
+#include "backend/common/step_queue.h"
 #include "backend/common/steps.h"
 #include "backend/common/weights.h"
 #include "backend/metal/metal_device.h"
@@ -65,24 +64,13 @@ struct metal_plan {
     uint32_t barriers; /* of one token */
 };
 
-/* A run of a submitted step. */
-struct pending_run {
-    uint32_t slot, count;
-    bool samples;
-    uint8_t read_version, write_version, next_version;
-};
-
-struct pending_step {
-    uint64_t ticket;
+/* The commands of a submitted step. */
+struct metal_step {
+    struct pending_step *pending;
     uint32_t live[ROW_KIND_COUNT];
-    uint32_t repeat;
-    const volatile bool *cancel;
     const struct metal_plan *plan;
     objc_id commands[MAX_REPEAT]; /* referenced until the entry is used again */
     uint32_t command_count;
-    struct pending_run *runs;   /* [slots] */
-    struct run_result *results; /* [slots] */
-    enum salvo_status status;
 };
 
 /* The bias that a slot's row of the bias buffer has. */
@@ -112,13 +100,11 @@ struct executor {
     uint64_t entry_bytes, mask_bytes;
 
     struct metal_bias *slot_biases; /* [slots] */
-    uint8_t *versions;              /* [slots]: the committed version of recurrent state */
-    struct pending_step pending[RING_ENTRIES];
-    uint64_t submitted, completed; /* tickets */
+    struct step_queue queue;
+    struct metal_step steps[RING_ENTRIES]; /* of the queue's entries */
     struct pace pace;
-    const struct pending_step *last; /* whose logits the arena has */
+    const struct metal_step *last; /* whose logits the arena has */
     struct sampling_logprob logprobs[1 + MAX_TOP_LOGPROBS];
-    bool is_lost;
     struct backend_counters counters;
     uint64_t objects_at_load;
 };
@@ -169,26 +155,23 @@ enum salvo_status metal_compile_sample(struct compiling *compiling, const struct
 
 /* metal_encode.c: the dispatches of `tokens` tokens of a step as one command buffer, committed. The last one
  * of a step signals its end. */
-enum salvo_status metal_encode_step(struct executor *executor, struct pending_step *pending,
-    uint32_t first_token, uint32_t tokens, bool is_last);
+enum salvo_status metal_encode_step(
+    struct executor *executor, struct metal_step *step, uint32_t first_token, uint32_t tokens, bool is_last);
 /* Dispatches first .. first + count - 1 of a plan, for the debug path. */
 enum salvo_status metal_encode_some(
-    struct executor *executor, struct pending_step *pending, uint32_t first, uint32_t count);
+    struct executor *executor, struct metal_step *step, uint32_t first, uint32_t count);
 
 /* metal_step.c */
+enum salvo_status metal_steps_open(struct executor *executor);
 enum salvo_status metal_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket);
 enum salvo_status metal_wait(struct executor *executor, uint64_t ticket, struct run_result *results);
 enum salvo_status metal_progress(
     struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done);
 enum salvo_status metal_step_begin(
-    struct executor *executor, const struct step *step, struct pending_step **out);
-enum salvo_status metal_step_commit(struct executor *executor, struct pending_step *pending);
-/* Waits until the event has the step's ticket. */
-enum salvo_status metal_wait_for_step(struct executor *executor, struct pending_step *pending);
-void metal_release_commands(struct pending_step *pending);
+    struct executor *executor, const struct step *step, struct metal_step **out);
+void metal_release_commands(struct metal_step *step);
 /* Waits for the command buffers themselves, which may be parts of a step, and releases them. */
-enum salvo_status metal_wait_for_commands(struct executor *executor, struct pending_step *pending);
-enum salvo_status metal_wait_for_all(struct executor *executor);
+enum salvo_status metal_wait_for_commands(struct executor *executor, struct metal_step *step);
 struct step_header *metal_ring_entry(const struct executor *executor, uint64_t ticket);
 
 /* metal_state.c */

@@ -65,10 +65,6 @@ static enum salvo_status open_scratch(struct executor *executor)
     TRY(open_scratch_buffer(
         executor, options->slots * vocabulary * sizeof(float), "biases", &executor->biases));
     TRY(ARENA_NEW(&executor->tables, &executor->slot_biases, options->slots));
-    for (uint32_t i = 0; i < RING_ENTRIES; i++) {
-        TRY(ARENA_NEW(&executor->tables, &executor->pending[i].runs, options->slots));
-        TRY(ARENA_NEW(&executor->tables, &executor->pending[i].results, options->slots));
-    }
 cleanup:
     return status;
 }
@@ -117,6 +113,7 @@ enum salvo_status metal_executor_open(
         &executor->batch.lowered));
     TRY(metal_weights_place(executor));
     TRY(metal_states_open(executor));
+    TRY(metal_steps_open(executor));
     TRY(open_scratch(executor));
     TRY(open_ropes(executor));
     TRY(check_working_set(executor));
@@ -139,9 +136,9 @@ void metal_executor_close(struct executor *executor)
         struct metal_buffer *const buffers[] = {&executor->arena, &executor->vectors, &executor->recurrent,
             &executor->kept_states, &executor->ropes, &executor->tokens, &executor->next, &executor->changed,
             &executor->biases, &executor->ring, &executor->masks};
-        (void)metal_wait_for_all(executor);
+        (void)step_queue_complete_all(&executor->queue);
         for (uint32_t i = 0; i < RING_ENTRIES; i++)
-            metal_release_commands(&executor->pending[i]);
+            metal_release_commands(&executor->steps[i]);
         metal_debug_end(executor);
         metal_plan_close(&executor->single);
         metal_plan_close(&executor->batch);

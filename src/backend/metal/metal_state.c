@@ -16,7 +16,6 @@ enum salvo_status metal_states_open(struct executor *executor)
     const struct program *program = executor->program;
     TRY(state_layout_open(program, &executor->options, 1, &executor->tables, &executor->state));
     TRY(ARENA_NEW(&executor->tables, &executor->kv_pages, program->buffer_count));
-    TRY(ARENA_NEW(&executor->tables, &executor->versions, executor->options.slots));
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         struct kv_cache *cache = &executor->state.caches[i];
         if (!cache->heads)
@@ -60,12 +59,10 @@ static enum salvo_status move_page(
 /* The state of a slot, or a kept state. */
 static uint8_t *recurrent_at(const struct executor *executor, uint32_t number)
 {
-    const uint32_t slots = executor->options.slots;
-    const uint64_t bytes = executor->state.recurrent_elements * sizeof(float);
-    if (number >= slots)
-        return executor->kept_states.bytes + (number - slots) * bytes;
-    return executor->recurrent.bytes +
-           ((uint64_t)number * METAL_VERSIONS + executor->versions[number]) * bytes;
+    const struct metal_buffer *states =
+        number < executor->options.slots ? &executor->recurrent : &executor->kept_states;
+    return states->bytes + step_queue_recurrent_place(&executor->queue, number) *
+                               executor->state.recurrent_elements * sizeof(float);
 }
 
 enum salvo_status metal_state_save(
@@ -73,7 +70,7 @@ enum salvo_status metal_state_save(
 {
     enum salvo_status status = SALVO_OK;
     TRY(backend_check_slot(&executor->options, slot, positions));
-    TRY(metal_wait_for_all(executor));
+    TRY(step_queue_complete_all(&executor->queue));
     TRY(kv_pages_save(executor->program, &executor->state, pages, positions, out, executor, move_page));
     memcpy(out + state_saved_kv_bytes(executor->program, &executor->state, positions),
         recurrent_at(executor, slot), executor->state.recurrent_elements * sizeof(float));
@@ -86,7 +83,7 @@ enum salvo_status metal_set_tokens(
 {
     enum salvo_status status = SALVO_OK;
     TRY(backend_check_slot(&executor->options, slot, count));
-    TRY(metal_wait_for_all(executor));
+    TRY(step_queue_complete_all(&executor->queue));
     if (count)
         memcpy((int32_t *)(void *)executor->tokens.bytes + slot_tokens_at(&executor->options, slot), ids,
             count * sizeof *ids);
@@ -110,7 +107,7 @@ cleanup:
 enum salvo_status metal_page_copy(struct executor *executor, uint32_t to, uint32_t from)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(metal_wait_for_all(executor));
+    TRY(step_queue_complete_all(&executor->queue));
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         const struct kv_cache *cache = &executor->state.caches[i];
         if (cache->heads)
@@ -124,7 +121,7 @@ cleanup:
 enum salvo_status metal_recurrent_copy(struct executor *executor, uint32_t to, uint32_t from)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(metal_wait_for_all(executor));
+    TRY(step_queue_complete_all(&executor->queue));
     memcpy(recurrent_at(executor, to), recurrent_at(executor, from),
         executor->state.recurrent_elements * sizeof(float));
 cleanup:

@@ -5,19 +5,12 @@
  */
 #include "backend/metal/metal_executor.h"
 
-#include "backend/common/checks.h"
-
 #include <string.h>
 
 enum { SLICE_MS = 5, STATUS_ERROR = 5 };
 
 /* A step that takes longer is lost. */
 static const uint64_t timeout_ms = 60000;
-
-static struct pending_step *pending_of(struct executor *executor, uint64_t ticket)
-{
-    return &executor->pending[ticket % RING_ENTRIES];
-}
 
 struct step_header *metal_ring_entry(const struct executor *executor, uint64_t ticket)
 {
@@ -33,170 +26,110 @@ static struct step_run *entry_runs(struct step_header *entry)
 /* ---- Ending ---- */
 
 /* The first command buffer of a step that failed; NULL: none has. */
-static objc_id failed_commands(const struct pending_step *pending)
+static objc_id failed_commands(const struct metal_step *step)
 {
-    for (uint32_t i = 0; i < pending->command_count; i++) {
-        if (objc_status(pending->commands[i]) == STATUS_ERROR)
-            return pending->commands[i];
+    for (uint32_t i = 0; i < step->command_count; i++) {
+        if (objc_status(step->commands[i]) == STATUS_ERROR)
+            return step->commands[i];
     }
     return NULL;
 }
 
-void metal_release_commands(struct pending_step *pending)
+void metal_release_commands(struct metal_step *step)
 {
-    for (uint32_t i = 0; i < pending->command_count; i++)
-        objc_release(pending->commands[i]);
-    pending->command_count = 0;
+    for (uint32_t i = 0; i < step->command_count; i++)
+        objc_release(step->commands[i]);
+    step->command_count = 0;
 }
 
 /* Records the device's time, by which the number of tokens per command buffer is chosen. It is known a moment
  * after the event is signalled, so it is read when the entry of the ring is used again. */
-static void note_time(struct executor *executor, const struct pending_step *pending)
+static void note_time(struct executor *executor, const struct metal_step *step)
 {
     double seconds = 0;
-    for (uint32_t i = 0; i < pending->command_count; i++)
-        seconds += objc_end_time(pending->commands[i]) - objc_start_time(pending->commands[i]);
-    if (!(seconds > 0))
-        return;
-    const uint64_t spent = (uint64_t)(seconds * 1e9);
-    if (pending->live[ROWS_TOKENS] > 1)
-        pace_note_chunk(&executor->pace, spent / pending->repeat, pending->live[ROWS_TOKENS]);
-    else if (pending->results[0].sampled == pending->repeat)
-        pace_note_tokens(&executor->pace, spent, pending->repeat);
+    for (uint32_t i = 0; i < step->command_count; i++)
+        seconds += objc_end_time(step->commands[i]) - objc_start_time(step->commands[i]);
+    if (seconds > 0)
+        pending_step_note_time(step->pending, &executor->pace, (uint64_t)(seconds * 1e9));
 }
 
-/* While waiting, passes a cancellation on to the device. After an error the event is never signalled. */
-enum salvo_status metal_wait_for_step(struct executor *executor, struct pending_step *pending)
+/* Waits until the event has the step's ticket, and meanwhile passes a cancellation on to the device. After an
+ * error the event is never signalled. */
+static enum salvo_status await(struct executor *executor, struct pending_step *pending)
 {
     enum salvo_status status = SALVO_OK;
     struct step_header *entry = metal_ring_entry(executor, pending->ticket);
+    const struct metal_step *step = &executor->steps[pending->ticket % RING_ENTRIES];
     bool is_done = false;
     void *pool = objc.push_pool();
-    for (uint64_t waited = 0; !is_done && waited < timeout_ms && !failed_commands(pending);
-         waited += SLICE_MS) {
+    for (uint64_t waited = 0; !is_done && waited < timeout_ms && !failed_commands(step); waited += SLICE_MS) {
         if (step_is_cancelled(pending->cancel))
             __atomic_store_n(&entry->cancelled, 1, __ATOMIC_RELAXED);
         is_done = objc_wait_for_event(executor->device.event, (objc_count)pending->ticket, SLICE_MS);
     }
-    objc_id failed = failed_commands(pending);
+    objc_id failed = failed_commands(step);
     if (failed)
         status = metal_fail(&executor->device, "a command buffer", objc_buffer_error(failed));
     else if (!is_done)
         status = fail(SALVO_ERROR_DEVICE, "%s did not answer for %llu s", executor->device.physical->name,
             (unsigned long long)timeout_ms / 1000);
     objc.pop_pool(pool);
-    executor->is_lost |= status != SALVO_OK;
     return status;
 }
 
-enum salvo_status metal_wait_for_commands(struct executor *executor, struct pending_step *pending)
+enum salvo_status metal_wait_for_commands(struct executor *executor, struct metal_step *step)
 {
     void *pool = objc.push_pool();
-    for (uint32_t i = 0; i < pending->command_count; i++)
-        objc_wait_until_completed(pending->commands[i]);
-    objc_id failed = failed_commands(pending);
+    for (uint32_t i = 0; i < step->command_count; i++)
+        objc_wait_until_completed(step->commands[i]);
+    objc_id failed = failed_commands(step);
     const enum salvo_status status =
         failed ? metal_fail(&executor->device, "a command buffer", objc_buffer_error(failed)) : SALVO_OK;
-    metal_release_commands(pending);
+    metal_release_commands(step);
     objc.pop_pool(pool);
-    executor->is_lost |= status != SALVO_OK;
+    executor->queue.is_lost |= status != SALVO_OK;
     return status;
 }
 
-/* The version of recurrent state that a run wrote last: repetitions alternate between two versions. */
-static uint8_t version_after(
-    const struct pending_step *pending, const struct pending_run *run, uint32_t sampled)
-{
-    if (pending->repeat <= 1)
-        return run->write_version;
-    return sampled == 0 ? run->read_version : sampled % 2 ? run->write_version : run->next_version;
-}
-
-/* Reads the results of a step and commits its recurrent state. A cancelled step that repeats keeps its
- * complete tokens. */
-enum salvo_status metal_step_commit(struct executor *executor, struct pending_step *pending)
+static void collect(struct executor *executor, struct pending_step *pending)
 {
     const struct step_run *runs = entry_runs(metal_ring_entry(executor, pending->ticket));
-    const uint32_t run_count = pending->live[ROWS_RUNS];
-    bool cancelled = step_is_cancelled(pending->cancel);
-    for (uint32_t i = 0; i < run_count; i++)
-        cancelled = cancelled && (pending->repeat <= 1 || runs[i].sampled == 0);
-    for (uint32_t i = 0; i < run_count; i++) {
-        const struct pending_run *run = &pending->runs[i];
-        const bool did_nothing = run->samples && runs[i].sampled == 0;
+    for (uint32_t i = 0; i < pending->run_count; i++) {
         pending->results[i] = (struct run_result){
             .sampled = runs[i].sampled,
             .ended = runs[i].ended,
             .failed = runs[i].failed != 0,
             .failed_position = runs[i].failed ? runs[i].failed - 1 : 0,
         };
-        if (!cancelled && !did_nothing)
-            executor->versions[run->slot] = version_after(pending, run, runs[i].sampled);
-        executor->counters.tokens += pending->repeat > 1 ? runs[i].sampled : did_nothing ? 0 : run->count;
     }
-    executor->counters.bytes_read_back += run_count * (4 * sizeof(uint32_t));
-    return cancelled ? fail(SALVO_ERROR_CANCELLED, "cancelled") : SALVO_OK;
+    executor->counters.bytes_read_back += pending->run_count * (4 * sizeof(uint32_t));
 }
 
-/* Completes the steps up to `ticket`, in their order. */
-static enum salvo_status complete(struct executor *executor, uint64_t ticket)
+enum salvo_status metal_steps_open(struct executor *executor)
 {
-    enum salvo_status status = SALVO_OK;
-    while (executor->completed < ticket) {
-        struct pending_step *pending = pending_of(executor, executor->completed + 1);
-        TRY(metal_wait_for_step(executor, pending));
-        executor->completed++;
-        pending->status = metal_step_commit(executor, pending);
-    }
-cleanup:
-    return status;
-}
-
-enum salvo_status metal_wait_for_all(struct executor *executor)
-{
-    return executor->is_lost ? SALVO_OK : complete(executor, executor->submitted);
-}
-
-static enum salvo_status check_not_lost(const struct executor *executor)
-{
-    if (executor->is_lost)
-        return fail(SALVO_ERROR_DEVICE, "%s was lost; the engine has to be opened again",
-            executor->device.physical->name);
-    return SALVO_OK;
+    executor->queue = (struct step_queue){.program = executor->program,
+        .options = &executor->options,
+        .state = &executor->state,
+        .counters = &executor->counters,
+        .device_name = executor->device.physical->name,
+        .entries = RING_ENTRIES,
+        .versions = METAL_VERSIONS,
+        .device = {.await = await, .collect = collect},
+        .executor = executor};
+    for (uint32_t i = 0; i < RING_ENTRIES; i++)
+        executor->steps[i].pending = &executor->queue.pending[i];
+    return step_queue_open(&executor->queue, &executor->tables);
 }
 
 enum salvo_status metal_wait(struct executor *executor, uint64_t ticket, struct run_result *results)
 {
-    enum salvo_status status = SALVO_OK;
-    TRY(backend_check_ticket(ticket, executor->submitted, RING_ENTRIES));
-    if (executor->completed < ticket)
-        TRY(check_not_lost(executor));
-    TRY(complete(executor, ticket));
-    const struct pending_step *pending = pending_of(executor, ticket);
-    if (pending->status == SALVO_ERROR_CANCELLED)
-        TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
-    TRY(gguf_check(executor->program->gguf));
-    memcpy(results, pending->results, pending->live[ROWS_RUNS] * sizeof *results);
-cleanup:
-    return status;
+    return step_queue_wait(&executor->queue, ticket, results);
 }
 
-/* Ids can be read when their command buffer has ended, and a step is complete when its last one has. */
 enum salvo_status metal_progress(
     struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done)
 {
-    enum salvo_status status = SALVO_OK;
-    *out_sampled = seen;
-    *out_done = true;
-    TRY(backend_check_ticket(ticket, executor->submitted, RING_ENTRIES));
-    if (executor->completed < ticket)
-        TRY(check_not_lost(executor));
-    TRY(complete(executor, ticket));
-    const struct pending_step *pending = pending_of(executor, ticket);
-    if (pending->status != SALVO_ERROR_CANCELLED)
-        *out_sampled = pending->results[0].sampled;
-cleanup:
-    return status;
+    return step_queue_progress(&executor->queue, ticket, seen, out_sampled, out_done);
 }
 
 /* ---- Beginning ---- */
@@ -210,7 +143,7 @@ static enum salvo_status place_bias(struct executor *executor, const struct run 
     const struct metal_bias wanted = {run->sampler.bias, run->sampler.bias_version};
     if (!wanted.bias || (known->bias == wanted.bias && known->version == wanted.version))
         return SALVO_OK;
-    TRY(metal_wait_for_all(executor));
+    TRY(step_queue_complete_all(&executor->queue));
     memcpy((float *)(void *)executor->biases.bytes + run->slot * vocabulary, wanted.bias,
         vocabulary * sizeof(float));
     *known = wanted;
@@ -218,17 +151,9 @@ cleanup:
     return status;
 }
 
-static void write_run(
-    struct executor *executor, const struct run *run, struct pending_run *pending, struct step_run *out)
+static struct step_run device_run(const struct run *run, const struct pending_run *pending)
 {
-    const uint8_t current = executor->versions[run->slot];
-    *pending = (struct pending_run){.slot = run->slot,
-        .count = run->count,
-        .samples = run->logits == LOGITS_LAST,
-        .read_version = current,
-        .write_version = (uint8_t)((current + 1) % METAL_VERSIONS),
-        .next_version = (uint8_t)((current + 2) % METAL_VERSIONS)};
-    *out = (struct step_run){.slot = run->slot,
+    return (struct step_run){.slot = run->slot,
         .first = run->first,
         .count = run->count,
         .first_row = run->first_row,
@@ -245,9 +170,10 @@ static void write_run(
 }
 
 /* Writes the step into its entry of the ring: header, runs, then rows, output rows, pages and ids. */
-static void write_entry(struct executor *executor, const struct step *step, struct pending_step *pending)
+static void write_entry(struct executor *executor, const struct step *step, struct metal_step *out)
 {
     const struct backend_options *options = &executor->options;
+    const struct pending_step *pending = out->pending;
     struct step_header *entry = metal_ring_entry(executor, pending->ticket);
     uint32_t *words = (uint32_t *)(void *)entry;
     const size_t mask_words = step_mask_words(executor->program->vocabulary);
@@ -263,13 +189,13 @@ static void write_entry(struct executor *executor, const struct step *step, stru
     if (entry->stop_count)
         memcpy(entry->stop_ids, step->stop_ids, entry->stop_count * sizeof *step->stop_ids);
     step_place_rows(step->runs, step->run_count, (struct row_place *)(void *)(words + entry->rows_at));
-    pending->live[ROWS_TOKENS] = step->token_count;
-    pending->live[ROWS_RUNS] = step->run_count;
-    pending->live[ROWS_OUTPUTS] = step_output_rows(step->runs, step->run_count, words + entry->outputs_at);
-    memcpy(entry->given, pending->live, sizeof entry->given);
+    out->live[ROWS_TOKENS] = step->token_count;
+    out->live[ROWS_RUNS] = step->run_count;
+    out->live[ROWS_OUTPUTS] = step_output_rows(step->runs, step->run_count, words + entry->outputs_at);
+    memcpy(entry->given, out->live, sizeof entry->given);
     for (uint32_t i = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
-        write_run(executor, run, &pending->runs[i], &entry_runs(entry)[i]);
+        entry_runs(entry)[i] = device_run(run, &pending->runs[i]);
         memcpy(words + entry->pages_at + (size_t)i * entry->pages_stride, run->pages,
             run_page_count(options, run, pending->repeat) * sizeof *words);
         if (run->source == SOURCE_IDS)
@@ -281,30 +207,25 @@ static void write_entry(struct executor *executor, const struct step *step, stru
 }
 
 enum salvo_status metal_step_begin(
-    struct executor *executor, const struct step *step, struct pending_step **out)
+    struct executor *executor, const struct step *step, struct metal_step **out)
 {
     enum salvo_status status = SALVO_OK;
+    struct step_queue *queue = &executor->queue;
     *out = NULL;
-    TRY(check_not_lost(executor));
-    TRY(backend_check_step(&executor->options, executor->state.pages, executor->program->vocabulary, step));
+    TRY(step_queue_make_room(queue, step));
     TRY(gguf_check(executor->program->gguf)); /* a file that was cut must not reach the device */
-    if (executor->submitted - executor->completed >= STEPS_IN_FLIGHT)
-        TRY(complete(executor, executor->submitted - STEPS_IN_FLIGHT + 1));
     if (executor->state.recurrent_elements)
-        TRY(metal_wait_for_all(executor));
+        TRY(step_queue_complete_all(queue));
     for (uint32_t i = 0; i < step->run_count; i++)
         TRY(place_bias(executor, &step->runs[i]));
-    struct pending_step *pending = pending_of(executor, executor->submitted + 1);
-    note_time(executor, pending);
-    metal_release_commands(pending);
-    pending->ticket = ++executor->submitted;
-    pending->repeat = step_repeats(step);
-    pending->cancel = step->cancel;
-    pending->plan = step->token_count == 1 ? &executor->single : &executor->batch;
-    pending->status = SALVO_OK;
-    write_entry(executor, step, pending);
-    executor->last = pending;
-    *out = pending;
+    struct metal_step *added = &executor->steps[(queue->submitted + 1) % RING_ENTRIES];
+    note_time(executor, added);
+    metal_release_commands(added);
+    added->plan = step->token_count == 1 ? &executor->single : &executor->batch;
+    (void)step_queue_add(queue, step);
+    write_entry(executor, step, added);
+    executor->last = added;
+    *out = added;
 cleanup:
     return status;
 }
@@ -312,21 +233,19 @@ cleanup:
 enum salvo_status metal_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket)
 {
     enum salvo_status status = SALVO_OK;
-    struct pending_step *pending = NULL;
+    struct metal_step *added = NULL;
     *out_ticket = 0;
     if (step->repeat > MAX_REPEAT)
         TRY(fail(SALVO_ERROR_ARGUMENT, "a step repeats at most %d times, not %u", MAX_REPEAT, step->repeat));
-    TRY(metal_step_begin(executor, step, &pending));
+    TRY(metal_step_begin(executor, step, &added));
     const uint32_t together = pace_tokens(&executor->pace);
-    for (uint32_t first = 0, count; first < pending->repeat; first += count) {
-        const uint32_t left = pending->repeat - first;
+    for (uint32_t first = 0, count; first < added->pending->repeat; first += count) {
+        const uint32_t left = added->pending->repeat - first;
         count = left < together ? left : together;
-        TRY(metal_encode_step(executor, pending, first, count, count == left));
+        TRY(metal_encode_step(executor, added, first, count, count == left));
     }
-    *out_ticket = pending->ticket;
+    *out_ticket = added->pending->ticket;
 cleanup:
-    if (status != SALVO_OK && pending) { /* a part of the step may run */
-        executor->is_lost = true;
-    }
+    executor->queue.is_lost |= status != SALVO_OK && added; /* a part of the step may run */
     return status;
 }

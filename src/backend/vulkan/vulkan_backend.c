@@ -75,7 +75,7 @@ static void print_plans(
 
 static enum salvo_status measure_idle(struct executor *executor, bool on)
 {
-    enum salvo_status status = vulkan_wait_for_all(executor);
+    enum salvo_status status = step_queue_complete_all(&executor->queue);
     return status == SALVO_OK ? vulkan_idle_measure(executor, on) : status;
 }
 

@@ -12,20 +12,17 @@ void vulkan_chunk_open(struct executor *executor)
     pace_open(&executor->pace, is_processor ? 0 : target_ns, executor->options.batch, FIRST_CHUNK);
 }
 
-void vulkan_chunk_begin(struct executor *executor, struct pending_step *pending)
+void vulkan_chunk_begin(struct executor *executor, const struct pending_step *pending)
 {
-    pending->begun_ns = executor->submitted == executor->completed + 1 ? clock_ns() : 0;
+    const bool is_idle = executor->queue.submitted == executor->queue.completed + 1;
+    executor->begun_ns[pending->ticket % RING_ENTRIES] = is_idle ? clock_ns() : 0;
 }
 
 void vulkan_chunk_note(struct executor *executor, const struct pending_step *pending)
 {
-    if (!executor->pace.target_ns || !pending->begun_ns)
-        return;
-    const uint64_t spent = clock_ns() - pending->begun_ns;
-    if (pending->token_count > 1)
-        pace_note_chunk(&executor->pace, spent / pending->repeat, pending->token_count);
-    else if (pending->results[0].sampled == pending->repeat)
-        pace_note_tokens(&executor->pace, spent, pending->repeat);
+    const uint64_t begun_ns = executor->begun_ns[pending->ticket % RING_ENTRIES];
+    if (executor->pace.target_ns && begun_ns)
+        pending_step_note_time(pending, &executor->pace, clock_ns() - begun_ns);
 }
 
 uint32_t vulkan_tokens_per_submission(const struct executor *executor)

@@ -32,7 +32,7 @@ enum salvo_status vulkan_debug_begin(struct executor *executor, const struct ste
     enum salvo_status status = SALVO_OK;
     struct pending_step *pending;
     vulkan_debug_end(executor);
-    TRY(vulkan_wait_for_all(executor));
+    TRY(step_queue_complete_all(&executor->queue));
     executor->debug.lowered = *vulkan_debug_plan(executor, step->token_count);
     const size_t private_at = (bytes + 255) / 256 * 256;
     TRY(vulkan_buffer_open(&executor->device, private_at + executor->debug.lowered.private_bytes,
@@ -42,8 +42,8 @@ enum salvo_status vulkan_debug_begin(struct executor *executor, const struct ste
     TRY(vulkan_plan_compile(&compiling));
     TRY(vulkan_pipelines_make(&executor->pipelines)); /* pipelines that neither plan of the engine uses */
     TRY(vulkan_step_begin(executor, step, &pending));
-    TRY(run_dispatches(executor, 0, 1));       /* takes the step */
-    executor->completed = executor->submitted; /* the step is run here, not submitted: no wait for it */
+    TRY(run_dispatches(executor, 0, 1));                   /* takes the step */
+    executor->queue.completed = executor->queue.submitted; /* the step is run here, not submitted */
 cleanup:
     if (status != SALVO_OK)
         vulkan_debug_end(executor);
@@ -61,7 +61,7 @@ enum salvo_status vulkan_debug_run(struct executor *executor, uint32_t group)
         count++;
     TRY(run_dispatches(executor, first, count));
     if (group + 1 == plan->lowered.group_count) /* the step is complete */
-        TRY(vulkan_step_commit(executor, &executor->pending[executor->submitted % RING_ENTRIES]));
+        TRY(step_queue_commit(&executor->queue, step_queue_at(&executor->queue, executor->queue.submitted)));
     TRY(gguf_check(executor->program->gguf));
 cleanup:
     return status;

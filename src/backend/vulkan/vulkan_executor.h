@@ -4,8 +4,7 @@
 
 #include "backend/backend.h"
 #include "backend/common/lowering.h"
-#include "backend/common/pace.h"
-#include "backend/common/state.h"
+#include "backend/common/step_queue.h"
 #include "backend/common/steps.h"
 #include "backend/common/weights.h"
 #include "backend/vulkan/vulkan_memory.h"
@@ -66,32 +65,6 @@ struct vulkan_plan {
     uint32_t barriers;
 };
 
-/* The versions of a slot's recurrent state: the committed one, and the one that the last submitted step
- * writes. */
-struct recurrent_slot {
-    uint8_t committed, current;
-    uint64_t ignored; /* tickets up to this one do not commit, because a step before them failed */
-};
-
-/* A run of a submitted step: its slot, position and versions of recurrent state. */
-struct pending_run {
-    uint32_t slot, first, count;
-    bool samples; /* an id, unless it fails or does nothing */
-    uint8_t read_version, write_version, next_version;
-};
-
-/* A submitted step, and its results when it is complete. */
-struct pending_step {
-    uint64_t ticket;
-    VkFence fence;
-    uint32_t run_count, token_count, repeat;
-    const volatile bool *cancel;
-    uint64_t begun_ns;          /* time of submission to an idle device; 0: the device was busy */
-    struct pending_run *runs;   /* [slots] */
-    struct run_result *results; /* [slots] */
-    enum salvo_status status;
-};
-
 /* Idle time: timestamps of the device around each entry of the ring. */
 struct vulkan_idle {
     bool is_measured;
@@ -141,13 +114,13 @@ struct executor {
     uint32_t step_words_at, step_entry_words; /* in words */
     uint32_t split_counts_at;                 /* in words in the partials */
 
-    struct recurrent_slot *recurrent_slots; /* [slots] */
-    struct pending_step pending[RING_ENTRIES];
-    VkSemaphore timeline;          /* counts completed steps by their tickets; NULL: steps have fences */
-    uint64_t submitted, completed; /* tickets */
+    struct step_queue queue;
+    VkFence fences[RING_ENTRIES];    /* of the queue's entries, without `timeline` */
+    uint64_t begun_ns[RING_ENTRIES]; /* time of submission to an idle device; 0: the device was busy */
+    VkSemaphore timeline;            /* counts completed steps by their tickets; NULL: steps have fences */
     struct pace pace;
     uint32_t last_outputs;
-    bool logits_are_read, is_lost;
+    bool logits_are_read;
     const struct vulkan_plan *last_plan;
 
     /* Debug path. */
@@ -248,14 +221,13 @@ enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_pl
     uint32_t count, uint32_t times, VkCommandBuffer commands, VkQueryPool stamps);
 
 /* vulkan_step.c: submitting writes a step into the next entry of the ring and returns its ticket. */
+enum salvo_status vulkan_steps_open(struct executor *executor);
 enum salvo_status vulkan_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket);
 enum salvo_status vulkan_wait(struct executor *executor, uint64_t ticket, struct run_result *results);
 enum salvo_status vulkan_progress(
     struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done);
 enum salvo_status vulkan_step_begin(
     struct executor *executor, const struct step *step, struct pending_step **out);
-enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_step *pending);
-enum salvo_status vulkan_wait_for_all(struct executor *executor);
 const float *vulkan_logits(struct executor *executor, uint32_t row);
 enum salvo_status vulkan_hidden(struct executor *executor, uint32_t row, uint32_t count, float *out);
 const struct sampling_logprob *vulkan_logprobs(struct executor *executor, uint32_t row);
@@ -264,7 +236,7 @@ uint64_t vulkan_objects(const struct executor *executor); /* buffers and pipelin
 
 /* vulkan_chunk.c */
 void vulkan_chunk_open(struct executor *executor);
-void vulkan_chunk_begin(struct executor *executor, struct pending_step *pending);
+void vulkan_chunk_begin(struct executor *executor, const struct pending_step *pending);
 void vulkan_chunk_note(struct executor *executor, const struct pending_step *pending); /* a complete step */
 uint32_t vulkan_chunk(const struct executor *executor);
 /* The maximum number of single tokens in one submission. */

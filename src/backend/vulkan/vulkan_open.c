@@ -156,10 +156,7 @@ static enum salvo_status open_rings(struct executor *executor)
             (executor->device.handle, &semaphore, NULL, &executor->timeline));
     for (uint32_t i = 0; i < RING_ENTRIES; i++) {
         const VkFenceCreateInfo fence = {.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
-        struct pending_step *pending = &executor->pending[i];
-        CHECK(&executor->device, CreateFence, (executor->device.handle, &fence, NULL, &pending->fence));
-        TRY(ARENA_NEW(&executor->tables, &pending->runs, options->slots));
-        TRY(ARENA_NEW(&executor->tables, &pending->results, options->slots));
+        CHECK(&executor->device, CreateFence, (executor->device.handle, &fence, NULL, &executor->fences[i]));
     }
 cleanup:
     return status;
@@ -231,6 +228,7 @@ enum salvo_status vulkan_executor_open(
     TRY(vulkan_weights_place(executor));
     TRY(lower_plans(executor));
     TRY(vulkan_states_open(executor));
+    TRY(vulkan_steps_open(executor));
     TRY(open_scratch(executor));
     TRY(open_rings(executor));
     TRY(open_ropes(executor));
@@ -273,8 +271,8 @@ void vulkan_executor_close(struct executor *executor)
         for (uint32_t i = 0; executor->kv_pages && i < executor->program->buffer_count; i++)
             vulkan_buffer_close(device, &executor->kv_pages[i]);
         for (uint32_t i = 0; i < RING_ENTRIES; i++) {
-            if (executor->pending[i].fence)
-                device->call.DestroyFence(device->handle, executor->pending[i].fence, NULL);
+            if (executor->fences[i])
+                device->call.DestroyFence(device->handle, executor->fences[i], NULL);
         }
         if (executor->timeline)
             device->call.DestroySemaphore(device->handle, executor->timeline, NULL);

@@ -49,12 +49,14 @@ static enum salvo_status run_once(
     struct executor *executor, const struct step *step, const struct profiling *profiling)
 {
     enum salvo_status status = SALVO_OK;
-    const struct recurrent_slot before = executor->recurrent_slots[step->runs[0].slot];
+    struct recurrent_slot *slot = &executor->queue.slots[step->runs[0].slot];
+    const struct recurrent_slot before = *slot;
     struct pending_step *pending;
     TRY(vulkan_step_begin(executor, step, &pending));
-    TRY(vulkan_submit_and_wait(&executor->device, profiling->commands, pending->fence));
-    executor->completed = executor->submitted;
-    executor->recurrent_slots[step->runs[0].slot] = before;
+    TRY(vulkan_submit_and_wait(
+        &executor->device, profiling->commands, executor->fences[pending->ticket % RING_ENTRIES]));
+    executor->queue.completed = executor->queue.submitted;
+    *slot = before;
 cleanup:
     return status;
 }
@@ -85,7 +87,7 @@ enum salvo_status vulkan_profile(struct executor *executor, const struct step *s
     struct profiling profiling = {0};
     const uint32_t groups = plan->lowered.group_count;
     char text[512];
-    TRY(vulkan_wait_for_all(executor));
+    TRY(step_queue_complete_all(&executor->queue));
     TRY(open_profiling(executor, plan, &profiling));
     for (uint32_t i = 0; i < repetitions; i++) {
         const size_t count = plan->dispatch_count + 1;

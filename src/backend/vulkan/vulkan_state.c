@@ -15,7 +15,6 @@ static enum salvo_status open_recurrent(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     const uint64_t elements = executor->state.recurrent_elements;
-    TRY(ARENA_NEW(&executor->tables, &executor->recurrent_slots, executor->options.slots));
     const uint64_t all = elements * executor->options.slots * RECURRENT_VERSIONS;
     if (all * 4 > executor->device.physical->limits.maxStorageBufferRange) {
         TRY(fail(SALVO_ERROR_MEMORY, "the states of %u sessions take %llu MB; %s can bind %u MB",
@@ -97,11 +96,8 @@ static struct vulkan_buffer *recurrent_buffer(struct executor *executor, uint32_
 
 static uint64_t recurrent_offset(const struct executor *executor, uint32_t number)
 {
-    const uint32_t slots = executor->options.slots;
-    const uint64_t place =
-        number < slots ? (uint64_t)number * RECURRENT_VERSIONS + executor->recurrent_slots[number].committed
-                       : number - slots;
-    return place * executor->recurrent_elements * sizeof(float);
+    return step_queue_recurrent_place(&executor->queue, number) * executor->recurrent_elements *
+           sizeof(float);
 }
 
 enum salvo_status vulkan_state_save(
@@ -109,7 +105,7 @@ enum salvo_status vulkan_state_save(
 {
     enum salvo_status status = SALVO_OK;
     TRY(backend_check_slot(&executor->options, slot, positions));
-    TRY(vulkan_wait_for_all(executor));
+    TRY(step_queue_complete_all(&executor->queue));
     TRY(kv_pages_save(executor->program, &executor->state, pages, positions, out, executor, move_page));
     if (executor->recurrent_elements) {
         TRY(vulkan_read(&executor->transfer, recurrent_buffer(executor, slot),
@@ -136,7 +132,7 @@ enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot,
 {
     enum salvo_status status = SALVO_OK;
     TRY(backend_check_slot(&executor->options, slot, positions));
-    TRY(vulkan_wait_for_all(executor));
+    TRY(step_queue_complete_all(&executor->queue));
     TRY(write_tokens(executor, slot, ids, positions));
     TRY(kv_pages_restore(executor->program, &executor->state, pages, positions, data, executor, move_page));
     if (executor->recurrent_elements) {
@@ -154,7 +150,7 @@ cleanup:
 enum salvo_status vulkan_page_copy(struct executor *executor, uint32_t to, uint32_t from)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(vulkan_wait_for_all(executor));
+    TRY(step_queue_complete_all(&executor->queue));
     for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
         const struct kv_cache *cache = &executor->state.caches[i];
         const uint64_t bytes = cache->heads ? kv_page_bytes(cache) : 0;
@@ -169,7 +165,7 @@ cleanup:
 enum salvo_status vulkan_recurrent_copy(struct executor *executor, uint32_t to, uint32_t from)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(vulkan_wait_for_all(executor));
+    TRY(step_queue_complete_all(&executor->queue));
     if (executor->recurrent_elements) {
         TRY(vulkan_copy(&executor->transfer, recurrent_buffer(executor, to), recurrent_offset(executor, to),
             recurrent_buffer(executor, from), recurrent_offset(executor, from),
@@ -184,7 +180,7 @@ enum salvo_status vulkan_set_tokens(
 {
     enum salvo_status status = SALVO_OK;
     TRY(backend_check_slot(&executor->options, slot, count));
-    TRY(vulkan_wait_for_all(executor));
+    TRY(step_queue_complete_all(&executor->queue));
     TRY(write_tokens(executor, slot, ids, count));
 cleanup:
     return status;

@@ -44,11 +44,6 @@ static const int32_t no_id = -1;
 /* The interval at which a wait reads the cancel flag. */
 static const uint64_t slice_ns = 5000000;
 
-static struct pending_step *pending_of(struct executor *executor, uint64_t ticket)
-{
-    return &executor->pending[ticket % RING_ENTRIES];
-}
-
 static uint32_t *ring_entry(const struct executor *executor, uint64_t ticket)
 {
     return (uint32_t *)executor->ring.mapped +
@@ -78,11 +73,12 @@ static VkResult wait_a_while(
         .pValues = &pending->ticket};
     if (executor->timeline)
         return device->wait_semaphores(device->handle, &info, nanoseconds);
-    return device->call.WaitForFences(device->handle, 1, &pending->fence, VK_TRUE, nanoseconds);
+    return device->call.WaitForFences(
+        device->handle, 1, &executor->fences[pending->ticket % RING_ENTRIES], VK_TRUE, nanoseconds);
 }
 
 /* While waiting, passes a cancellation on to the device, which then ends a step that repeats. */
-static enum salvo_status wait_for_step(struct executor *executor, struct pending_step *pending)
+static enum salvo_status await(struct executor *executor, struct pending_step *pending)
 {
     const struct vulkan_device *device = &executor->device;
     VkResult result = VK_TIMEOUT;
@@ -91,89 +87,46 @@ static enum salvo_status wait_for_step(struct executor *executor, struct pending
             ring_entry(executor, pending->ticket)[CANCELLED_WORD] = 1;
         result = wait_a_while(executor, pending, slice_ns);
     }
+    if (result == VK_SUCCESS && executor->idle.is_measured)
+        vulkan_idle_note(executor, pending);
     if (result == VK_SUCCESS)
         return SALVO_OK;
-    executor->is_lost = true;
     return vulkan_fail(
         result, executor->timeline ? "vkWaitSemaphores" : "vkWaitForFences", device->physical->name);
 }
 
-/* The version of recurrent state that a run wrote last: repetitions alternate between two versions. */
-static uint8_t version_after(
-    const struct pending_step *pending, const struct pending_run *run, uint32_t sampled)
-{
-    if (pending->repeat <= 1)
-        return run->write_version;
-    return sampled == 0 ? run->read_version : sampled % 2 ? run->write_version : run->next_version;
-}
-
-/* Reads the results of a step and commits its recurrent state. A cancelled step that repeats keeps its
- * complete tokens. */
-enum salvo_status vulkan_step_commit(struct executor *executor, struct pending_step *pending)
+static void collect(struct executor *executor, struct pending_step *pending)
 {
     const struct run_outcome *outcomes = outcomes_of(executor, pending->ticket);
-    bool cancelled = step_is_cancelled(pending->cancel);
-    for (uint32_t i = 0; i < pending->run_count; i++)
-        cancelled = cancelled && (pending->repeat <= 1 || outcomes[i].sampled == 0);
     for (uint32_t i = 0; i < pending->run_count; i++) {
-        const struct pending_run *run = &pending->runs[i];
-        struct recurrent_slot *slot = &executor->recurrent_slots[run->slot];
         pending->results[i] = (struct run_result){
             .sampled = outcomes[i].sampled,
             .ended = outcomes[i].ended,
             .failed = outcomes[i].failed != 0,
             .failed_position = outcomes[i].failed ? outcomes[i].failed - 1 : 0,
         };
-        /* A run that did nothing because the step before it stopped early leaves its state unchanged. */
-        const bool did_nothing = run->samples && outcomes[i].sampled == 0;
-        if (cancelled || did_nothing || pending->ticket <= slot->ignored) {
-            slot->ignored = executor->submitted;
-            slot->current = slot->committed;
-        } else {
-            slot->committed = version_after(pending, run, outcomes[i].sampled);
-            if (pending->repeat > 1 || outcomes[i].failed)
-                slot->current = slot->committed;
-        }
-        executor->counters.tokens += pending->repeat > 1 ? outcomes[i].sampled : did_nothing ? 0 : run->count;
     }
     executor->counters.bytes_read_back += pending->run_count * (sizeof *outcomes + sizeof(int32_t));
-    return cancelled ? fail(SALVO_ERROR_CANCELLED, "cancelled") : SALVO_OK;
+    vulkan_chunk_note(executor, pending);
 }
 
-/* Completes the steps up to `ticket`, in their order. */
-static enum salvo_status complete(struct executor *executor, uint64_t ticket)
+enum salvo_status vulkan_steps_open(struct executor *executor)
 {
-    enum salvo_status status = SALVO_OK;
-    while (executor->completed < ticket) {
-        struct pending_step *pending = pending_of(executor, executor->completed + 1);
-        TRY(wait_for_step(executor, pending));
-        executor->completed++;
-        if (executor->idle.is_measured)
-            vulkan_idle_note(executor, pending);
-        pending->status = vulkan_step_commit(executor, pending);
-        vulkan_chunk_note(executor, pending);
-    }
-cleanup:
-    return status;
-}
-
-enum salvo_status vulkan_wait_for_all(struct executor *executor)
-{
-    return complete(executor, executor->submitted);
+    executor->queue = (struct step_queue){.program = executor->program,
+        .options = &executor->options,
+        .state = &executor->state,
+        .counters = &executor->counters,
+        .device_name = executor->device.physical->name,
+        .entries = RING_ENTRIES,
+        .versions = RECURRENT_VERSIONS,
+        .device = {.await = await, .collect = collect},
+        .executor = executor};
+    return step_queue_open(&executor->queue, &executor->tables);
 }
 
 enum salvo_status vulkan_wait(struct executor *executor, uint64_t ticket, struct run_result *results)
 {
-    enum salvo_status status = SALVO_OK;
-    TRY(backend_check_ticket(ticket, executor->submitted, STEPS_IN_FLIGHT + 1));
-    TRY(complete(executor, ticket));
-    const struct pending_step *pending = pending_of(executor, ticket);
-    if (pending->status == SALVO_ERROR_CANCELLED)
-        TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
-    TRY(gguf_check(executor->program->gguf));
-    memcpy(results, pending->results, pending->run_count * sizeof *results);
-cleanup:
-    return status;
+    return step_queue_wait(&executor->queue, ticket, results);
 }
 
 /* How many ids a step that repeats has sampled, for its first run. Each id is checked by itself, because the
@@ -193,75 +146,28 @@ enum salvo_status vulkan_progress(
 {
     enum salvo_status status = SALVO_OK;
     const uint64_t poll_ns = 200000;
+    struct step_queue *queue = &executor->queue;
     *out_sampled = seen;
     *out_done = true;
-    TRY(backend_check_ticket(ticket, executor->submitted, STEPS_IN_FLIGHT + 1));
-    struct pending_step *pending = pending_of(executor, ticket);
-    for (uint64_t waited = 0;
-         executor->completed < ticket && pending->repeat > 1 && waited < VULKAN_TIMEOUT_NS;
+    TRY(backend_check_ticket(ticket, queue->submitted, RING_ENTRIES));
+    const struct pending_step *pending = step_queue_at(queue, ticket);
+    for (uint64_t waited = 0; queue->completed < ticket && pending->repeat > 1 && waited < VULKAN_TIMEOUT_NS;
          waited += poll_ns) {
         *out_sampled = ids_so_far(executor, pending, seen);
-        if (*out_sampled > seen || wait_a_while(executor, pending, poll_ns) != VK_TIMEOUT)
-            break; /* complete or lost: complete() finds out which */
+        *out_done = *out_sampled == seen;
+        if (!*out_done)
+            goto cleanup;
+        if (wait_a_while(executor, pending, poll_ns) != VK_TIMEOUT)
+            break; /* complete or lost: the queue finds out which */
         if (step_is_cancelled(pending->cancel))
             ring_entry(executor, ticket)[CANCELLED_WORD] = 1;
     }
-    if (*out_sampled == seen)
-        TRY(complete(executor, ticket));
-    *out_done = executor->completed >= ticket;
-    if (*out_done)
-        *out_sampled = pending->status == SALVO_ERROR_CANCELLED ? seen : pending->results[0].sampled;
+    TRY(step_queue_progress(queue, ticket, seen, out_sampled, out_done));
 cleanup:
     return status;
 }
 
 /* ---- Beginning ---- */
-
-/* Two versions of a slot's recurrent state that no step in flight reads or may commit. */
-static bool find_versions(
-    const struct executor *executor, uint32_t slot, uint8_t *out_after, uint8_t *out_other)
-{
-    bool used[RECURRENT_VERSIONS] = {false};
-    uint8_t found[2] = {0, 0};
-    int count = 0;
-    used[executor->recurrent_slots[slot].committed] = used[executor->recurrent_slots[slot].current] = true;
-    for (uint64_t i = executor->completed + 1; i <= executor->submitted; i++) {
-        const struct pending_step *pending = &executor->pending[i % RING_ENTRIES];
-        for (uint32_t j = 0; j < pending->run_count; j++) {
-            const struct pending_run *run = &pending->runs[j];
-            if (run->slot == slot)
-                used[run->read_version] = used[run->write_version] = used[run->next_version] = true;
-        }
-    }
-    for (uint8_t i = 0; i < RECURRENT_VERSIONS && count < 2; i++) {
-        if (!used[i])
-            found[count++] = i;
-    }
-    *out_after = found[0];
-    *out_other = count == 2 ? found[1] : found[0];
-    return count > 0;
-}
-
-/* Whether the slot's last step must be complete before another can be written. */
-static bool must_wait(const struct executor *executor, const struct step *step)
-{
-    if (!executor->recurrent_elements)
-        return false;
-    for (uint32_t i = 0; i < step->run_count; i++) {
-        uint8_t after, other;
-        const uint32_t slot = step->runs[i].slot;
-        if (!find_versions(executor, slot, &after, &other) || (step->repeat > 1 && after == other))
-            return true;
-        for (uint64_t j = executor->completed + 1; j <= executor->submitted; j++) {
-            const struct pending_step *pending = &executor->pending[j % RING_ENTRIES];
-            for (uint32_t k = 0; k < pending->run_count; k++) {
-                if (pending->runs[k].slot == slot && pending->repeat > 1)
-                    return true; /* its number of tokens is not known yet */
-            }
-        }
-    }
-    return false;
-}
 
 /* The row of the bias buffer with a run's bias, counted from 1; 0: no bias. A row changes only while no step
  * reads it. */
@@ -290,7 +196,7 @@ static enum salvo_status place_bias(
             executor->bias_row_count));
     if (row->bias != run->sampler.bias || row->slot != run->slot ||
         row->version != run->sampler.bias_version) {
-        TRY(vulkan_wait_for_all(executor));
+        TRY(step_queue_complete_all(&executor->queue));
         memcpy((float *)executor->bias.mapped + (size_t)(row - executor->bias_rows) * vocabulary,
             run->sampler.bias, vocabulary * sizeof(float));
         *row = (struct bias_row){run->slot, run->sampler.bias, run->sampler.bias_version};
@@ -308,10 +214,10 @@ static enum salvo_status place_mask(struct executor *executor, const struct run 
     const size_t words = step_mask_words(executor->program->vocabulary);
     if (!run->sampler.mask)
         return SALVO_OK;
-    TRY(complete(executor, executor->masked_by[run->slot]));
+    TRY(step_queue_complete(&executor->queue, executor->masked_by[run->slot]));
     memcpy((uint32_t *)executor->masks.mapped + run->slot * words, run->sampler.mask,
         words * sizeof *run->sampler.mask);
-    executor->masked_by[run->slot] = executor->submitted + 1;
+    executor->masked_by[run->slot] = executor->queue.submitted + 1;
 cleanup:
     return status;
 }
@@ -340,17 +246,8 @@ static void write_words(
     }
 }
 
-static void write_run(
-    const struct executor *executor, const struct run *run, struct pending_run *pending, struct step_run *out)
+static void write_run(const struct run *run, const struct pending_run *pending, struct step_run *out)
 {
-    struct recurrent_slot *slot = &executor->recurrent_slots[run->slot];
-    *pending = (struct pending_run){.slot = run->slot,
-        .first = run->first,
-        .count = run->count,
-        .samples = run->logits == LOGITS_LAST,
-        .read_version = slot->current};
-    (void)find_versions(executor, run->slot, &pending->write_version, &pending->next_version);
-    slot->current = pending->write_version;
     out->slot = run->slot;
     out->first = run->first;
     out->count = run->count;
@@ -367,26 +264,13 @@ static void write_run(
     out->logprobs = run->has_logprobs ? 1 + run->top_count : 0;
 }
 
-static enum salvo_status check_not_lost(const struct executor *executor)
-{
-    if (executor->is_lost)
-        return fail(SALVO_ERROR_DEVICE, "%s was lost; the engine has to be opened again",
-            executor->device.physical->name);
-    return SALVO_OK;
-}
-
 enum salvo_status vulkan_step_begin(
     struct executor *executor, const struct step *step, struct pending_step **out)
 {
     enum salvo_status status = SALVO_OK;
     uint32_t bias_rows[64] = {0};
     *out = NULL;
-    TRY(check_not_lost(executor));
-    TRY(backend_check_step(&executor->options, executor->state.pages, executor->program->vocabulary, step));
-    if (executor->submitted - executor->completed >= STEPS_IN_FLIGHT)
-        TRY(complete(executor, executor->submitted - STEPS_IN_FLIGHT + 1));
-    while (executor->completed < executor->submitted && must_wait(executor, step))
-        TRY(complete(executor, executor->completed + 1));
+    TRY(step_queue_make_room(&executor->queue, step));
     uint32_t biased = 0;
     for (uint32_t i = 0; i < step->run_count; i++) {
         uint32_t row;
@@ -396,15 +280,15 @@ enum salvo_status vulkan_step_begin(
         TRY(place_mask(executor, &step->runs[i]));
     }
 
-    const uint64_t ticket = executor->submitted + 1;
-    struct pending_step *pending = pending_of(executor, ticket);
+    struct pending_step *pending = step_queue_add(&executor->queue, step);
+    const uint64_t ticket = pending->ticket;
     uint32_t *entry = ring_entry(executor, ticket);
     struct step_run *runs = (struct step_run *)(void *)(entry + HEADER_WORDS);
     /* The ring may be device memory, which is slow to read, so it is only written. */
     struct step_header header = {
         .tokens = step->token_count,
         .runs = step->run_count,
-        .repeat = step_repeats(step),
+        .repeat = pending->repeat,
         .context = executor->options.context,
         .slots = executor->options.slots,
         .stop_count = step->stop_count < MAX_STOP_IDS ? step->stop_count : MAX_STOP_IDS,
@@ -417,18 +301,11 @@ enum salvo_status vulkan_step_begin(
     memcpy(entry, &header, sizeof header);
     biased = 0;
     for (uint32_t i = 0; i < step->run_count; i++) {
-        write_run(executor, &step->runs[i], &pending->runs[i], &runs[i]);
+        write_run(&step->runs[i], &pending->runs[i], &runs[i]);
         runs[i].has_bias = step->runs[i].sampler.bias ? bias_rows[biased++] : 0;
     }
     memset(outcomes_of(executor, ticket), 0, step->run_count * sizeof(struct run_outcome));
-    pending->ticket = ticket;
-    pending->run_count = step->run_count;
-    pending->token_count = step->token_count;
-    pending->repeat = header.repeat;
-    pending->cancel = step->cancel;
-    pending->begun_ns = 0;
-    pending->status = SALVO_OK;
-    executor->submitted = ticket;
+    executor->begun_ns[ticket % RING_ENTRIES] = 0;
     executor->last_outputs = header.outputs;
     executor->logits_are_read = false;
     *out = pending;
@@ -454,10 +331,11 @@ static enum salvo_status submit_commands(struct executor *executor, const struct
         .pCommandBuffers = commands,
         .signalSemaphoreCount = counts ? 1 : 0,
         .pSignalSemaphores = &executor->timeline};
-    const bool has_fence = !executor->timeline && is_last;
-    if (has_fence)
-        CHECK(device, ResetFences, (device->handle, 1, &pending->fence));
-    CHECK(device, QueueSubmit, (device->queue, 1, &submit, has_fence ? pending->fence : VK_NULL_HANDLE));
+    VkFence fence =
+        executor->timeline || !is_last ? VK_NULL_HANDLE : executor->fences[pending->ticket % RING_ENTRIES];
+    if (fence)
+        CHECK(device, ResetFences, (device->handle, 1, &fence));
+    CHECK(device, QueueSubmit, (device->queue, 1, &submit, fence));
     executor->counters.submissions++;
 cleanup:
     return status;
@@ -505,10 +383,7 @@ enum salvo_status vulkan_submit(struct executor *executor, const struct step *st
     TRY(submit_plan(executor, executor->last_plan, pending));
     *out_ticket = pending->ticket;
 cleanup:
-    if (status != SALVO_OK && pending) { /* the counts of device and host differ from now on */
-        executor->is_lost = true;
-        executor->completed = executor->submitted;
-    }
+    executor->queue.is_lost |= status != SALVO_OK && pending; /* the counts of device and host differ */
     return status;
 }
 
@@ -524,10 +399,10 @@ enum salvo_status vulkan_hidden(struct executor *executor, uint32_t row, uint32_
     enum salvo_status status = SALVO_OK;
     const struct program *program = executor->program;
     const uint64_t row_bytes = program->buffers[program->hidden].columns * sizeof *out;
-    TRY(check_not_lost(executor));
+    TRY(step_queue_check_device(&executor->queue));
     status = vulkan_read(&executor->transfer, &executor->arena,
         executor->last_plan->lowered.offsets[program->hidden] + row * row_bytes, out, count * row_bytes);
-    executor->is_lost |= status != SALVO_OK;
+    executor->queue.is_lost |= status != SALVO_OK;
 cleanup:
     return status;
 }
@@ -538,11 +413,11 @@ const float *vulkan_logits(struct executor *executor, uint32_t row)
     const struct vulkan_plan *plan = executor->last_plan;
     if (!executor->logits_are_read) {
         const size_t size = executor->last_outputs * vocabulary * sizeof(float);
-        if (!plan || check_not_lost(executor) != SALVO_OK)
+        if (!plan || step_queue_check_device(&executor->queue) != SALVO_OK)
             return NULL;
         if (vulkan_read(&executor->transfer, &executor->arena,
                 plan->lowered.offsets[executor->program->logits], executor->logits, size) != SALVO_OK) {
-            executor->is_lost = true;
+            executor->queue.is_lost = true;
             return NULL;
         }
         executor->logits_are_read = true;

@@ -1,0 +1,221 @@
+#include "backend/common/step_queue.h"
+
+#include "backend/common/checks.h"
+#include "backend/common/steps.h"
+
+#include <string.h>
+
+enum salvo_status step_queue_open(struct step_queue *queue, struct arena *tables)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(ARENA_NEW(tables, &queue->slots, queue->options->slots));
+    for (uint32_t i = 0; i < queue->entries; i++) {
+        TRY(ARENA_NEW(tables, &queue->pending[i].runs, queue->options->slots));
+        TRY(ARENA_NEW(tables, &queue->pending[i].results, queue->options->slots));
+    }
+cleanup:
+    return status;
+}
+
+struct pending_step *step_queue_at(struct step_queue *queue, uint64_t ticket)
+{
+    return &queue->pending[ticket % queue->entries];
+}
+
+enum salvo_status step_queue_check_device(const struct step_queue *queue)
+{
+    if (queue->is_lost)
+        return fail(SALVO_ERROR_DEVICE, "%s was lost; the engine has to be opened again", queue->device_name);
+    return SALVO_OK;
+}
+
+/* ---- Ending ---- */
+
+/* The version of recurrent state that a run wrote last: repetitions alternate between two versions. */
+static uint8_t version_after(
+    const struct pending_step *pending, const struct pending_run *run, uint32_t sampled)
+{
+    if (pending->repeat <= 1)
+        return run->write_version;
+    return sampled == 0 ? run->read_version : sampled % 2 ? run->write_version : run->next_version;
+}
+
+enum salvo_status step_queue_commit(struct step_queue *queue, struct pending_step *pending)
+{
+    const struct run_result *results = pending->results;
+    bool cancelled = step_is_cancelled(pending->cancel);
+    queue->device.collect(queue->executor, pending);
+    for (uint32_t i = 0; i < pending->run_count; i++)
+        cancelled = cancelled && (pending->repeat <= 1 || results[i].sampled == 0);
+    for (uint32_t i = 0; i < pending->run_count; i++) {
+        const struct pending_run *run = &pending->runs[i];
+        struct recurrent_slot *slot = &queue->slots[run->slot];
+        /* A run that did nothing because the step before it stopped early leaves its state unchanged. */
+        const bool did_nothing = run->samples && results[i].sampled == 0;
+        if (cancelled || did_nothing || pending->ticket <= slot->ignored) {
+            slot->ignored = queue->submitted;
+            slot->current = slot->committed;
+        } else {
+            slot->committed = version_after(pending, run, results[i].sampled);
+            if (pending->repeat > 1 || results[i].failed)
+                slot->current = slot->committed;
+        }
+        queue->counters->tokens += pending->repeat > 1 ? results[i].sampled : did_nothing ? 0 : run->count;
+    }
+    return cancelled ? fail(SALVO_ERROR_CANCELLED, "cancelled") : SALVO_OK;
+}
+
+enum salvo_status step_queue_complete(struct step_queue *queue, uint64_t ticket)
+{
+    enum salvo_status status = SALVO_OK;
+    while (queue->completed < ticket) {
+        struct pending_step *pending = step_queue_at(queue, queue->completed + 1);
+        TRY(step_queue_check_device(queue));
+        status = queue->device.await(queue->executor, pending);
+        queue->is_lost = status != SALVO_OK;
+        TRY(status);
+        queue->completed++;
+        pending->status = step_queue_commit(queue, pending);
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status step_queue_complete_all(struct step_queue *queue)
+{
+    return step_queue_complete(queue, queue->submitted);
+}
+
+enum salvo_status step_queue_wait(struct step_queue *queue, uint64_t ticket, struct run_result *results)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(backend_check_ticket(ticket, queue->submitted, queue->entries));
+    TRY(step_queue_complete(queue, ticket));
+    const struct pending_step *pending = step_queue_at(queue, ticket);
+    if (pending->status == SALVO_ERROR_CANCELLED)
+        TRY(fail(SALVO_ERROR_CANCELLED, "cancelled"));
+    TRY(gguf_check(queue->program->gguf));
+    memcpy(results, pending->results, pending->run_count * sizeof *results);
+cleanup:
+    return status;
+}
+
+enum salvo_status step_queue_progress(
+    struct step_queue *queue, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done)
+{
+    enum salvo_status status = SALVO_OK;
+    *out_sampled = seen;
+    *out_done = true;
+    TRY(backend_check_ticket(ticket, queue->submitted, queue->entries));
+    TRY(step_queue_complete(queue, ticket));
+    const struct pending_step *pending = step_queue_at(queue, ticket);
+    if (pending->status != SALVO_ERROR_CANCELLED)
+        *out_sampled = pending->results[0].sampled;
+cleanup:
+    return status;
+}
+
+/* ---- Beginning ---- */
+
+/* Two versions of a slot's recurrent state that no step in flight reads or may commit. */
+static bool find_versions(
+    const struct step_queue *queue, uint32_t slot, uint8_t *out_after, uint8_t *out_other)
+{
+    bool used[QUEUE_MAX_VERSIONS] = {false};
+    uint8_t found[2] = {0, 0};
+    int count = 0;
+    used[queue->slots[slot].committed] = used[queue->slots[slot].current] = true;
+    for (uint64_t i = queue->completed + 1; i <= queue->submitted; i++) {
+        const struct pending_step *pending = &queue->pending[i % queue->entries];
+        for (uint32_t j = 0; j < pending->run_count; j++) {
+            const struct pending_run *run = &pending->runs[j];
+            if (run->slot == slot)
+                used[run->read_version] = used[run->write_version] = used[run->next_version] = true;
+        }
+    }
+    for (uint8_t i = 0; i < queue->versions && count < 2; i++) {
+        if (!used[i])
+            found[count++] = i;
+    }
+    *out_after = found[0];
+    *out_other = count == 2 ? found[1] : found[0];
+    return count > 0;
+}
+
+/* Whether the slot's last step must be complete before another can be written. */
+static bool must_wait(const struct step_queue *queue, const struct step *step)
+{
+    if (!queue->state->recurrent_elements)
+        return false;
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        uint8_t after, other;
+        const uint32_t slot = step->runs[i].slot;
+        if (!find_versions(queue, slot, &after, &other) || (step->repeat > 1 && after == other))
+            return true;
+        for (uint64_t j = queue->completed + 1; j <= queue->submitted; j++) {
+            const struct pending_step *pending = &queue->pending[j % queue->entries];
+            for (uint32_t k = 0; k < pending->run_count; k++) {
+                if (pending->runs[k].slot == slot && pending->repeat > 1)
+                    return true; /* its number of tokens is not known yet */
+            }
+        }
+    }
+    return false;
+}
+
+enum salvo_status step_queue_make_room(struct step_queue *queue, const struct step *step)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t in_flight = queue->entries - 1;
+    TRY(step_queue_check_device(queue));
+    TRY(backend_check_step(queue->options, queue->state->pages, queue->program->vocabulary, step));
+    if (queue->submitted - queue->completed >= in_flight)
+        TRY(step_queue_complete(queue, queue->submitted - in_flight + 1));
+    while (queue->completed < queue->submitted && must_wait(queue, step))
+        TRY(step_queue_complete(queue, queue->completed + 1));
+cleanup:
+    return status;
+}
+
+struct pending_step *step_queue_add(struct step_queue *queue, const struct step *step)
+{
+    const uint64_t ticket = queue->submitted + 1;
+    struct pending_step *pending = step_queue_at(queue, ticket);
+    pending->ticket = ticket;
+    pending->run_count = step->run_count;
+    pending->token_count = step->token_count;
+    pending->repeat = step_repeats(step);
+    pending->cancel = step->cancel;
+    pending->status = SALVO_OK;
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        const struct run *run = &step->runs[i];
+        struct recurrent_slot *slot = &queue->slots[run->slot];
+        struct pending_run *out = &pending->runs[i];
+        *out = (struct pending_run){.slot = run->slot,
+            .first = run->first,
+            .count = run->count,
+            .samples = run->logits == LOGITS_LAST,
+            .read_version = slot->current};
+        (void)find_versions(queue, run->slot, &out->write_version, &out->next_version);
+        slot->current = out->write_version;
+    }
+    queue->submitted = ticket;
+    return pending;
+}
+
+/* ---- State and time ---- */
+
+uint64_t step_queue_recurrent_place(const struct step_queue *queue, uint32_t number)
+{
+    const uint32_t slots = queue->options->slots;
+    return number < slots ? (uint64_t)number * queue->versions + queue->slots[number].committed
+                          : number - slots;
+}
+
+void pending_step_note_time(const struct pending_step *pending, struct pace *pace, uint64_t spent_ns)
+{
+    if (pending->token_count > 1)
+        pace_note_chunk(pace, spent_ns / pending->repeat, pending->token_count);
+    else if (pending->results[0].sampled == pending->repeat)
+        pace_note_tokens(pace, spent_ns, pending->repeat);
+}

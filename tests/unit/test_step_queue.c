@@ -1,0 +1,199 @@
+/* Steps in flight: the versions of recurrent state that they read, write and commit, on a device whose
+ * results the test sets. */
+#include "cmocka_test.h"
+
+#include "backend/common/step_queue.h"
+
+#include "base/memory.h"
+#include "gguf/gguf_internal.h"
+
+enum { ENTRIES = 4, SLOTS = 2 };
+
+struct executor {
+    struct arena tables;
+    struct gguf gguf;
+    struct program program;
+    struct backend_options options;
+    struct state_layout state;
+    struct backend_counters counters;
+    struct step_queue queue;
+    struct run_result results[ENTRIES][SLOTS]; /* of the ticket % ENTRIES */
+    uint32_t awaited;
+    bool fails;
+};
+
+static enum salvo_status await(struct executor *executor, struct pending_step *pending)
+{
+    (void)pending;
+    executor->awaited++;
+    return executor->fails ? fail(SALVO_ERROR_DEVICE, "it fell off the bus") : SALVO_OK;
+}
+
+static void collect(struct executor *executor, struct pending_step *pending)
+{
+    for (uint32_t i = 0; i < pending->run_count; i++)
+        pending->results[i] = executor->results[pending->ticket % ENTRIES][i];
+}
+
+static struct executor device;
+static const uint32_t pages[] = {0};
+static const int32_t ids[] = {1, 2, 3, 4};
+
+static int set_up(void **state)
+{
+    (void)state;
+    device = (struct executor){.options = {.slots = SLOTS, .context = 100, .batch = 4, .outputs = 4},
+        .program = {.gguf = &device.gguf, .vocabulary = 8},
+        .state = {.recurrent_elements = 1, .pages = 1}};
+    device.queue = (struct step_queue){.program = &device.program,
+        .options = &device.options,
+        .state = &device.state,
+        .counters = &device.counters,
+        .device_name = "the device",
+        .entries = ENTRIES,
+        .versions = 4,
+        .device = {.await = await, .collect = collect},
+        .executor = &device};
+    return step_queue_open(&device.queue, &device.tables) == SALVO_OK ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    arena_free(&device.tables);
+    return 0;
+}
+
+/* Submits a step with one run that samples, whose result will be `result`. */
+static struct pending_run submit(
+    uint32_t slot, uint32_t repeat, const volatile bool *cancel, struct run_result result)
+{
+    const struct run run = {.slot = slot, .count = 1, .pages = pages, .logits = LOGITS_LAST};
+    const struct step step = {
+        .runs = &run, .run_count = 1, .token_count = 1, .ids = ids, .repeat = repeat, .cancel = cancel};
+    assert_int_equal(SALVO_OK, step_queue_make_room(&device.queue, &step));
+    const struct pending_step *pending = step_queue_add(&device.queue, &step);
+    device.results[pending->ticket % ENTRIES][0] = result;
+    return pending->runs[0];
+}
+
+static const struct run_result one = {.sampled = 1};
+
+static void wait_for(uint64_t ticket, enum salvo_status expected)
+{
+    struct run_result result;
+    assert_int_equal(expected, step_queue_wait(&device.queue, ticket, &result));
+    if (expected == SALVO_OK)
+        assert_int_equal(device.results[ticket % ENTRIES][0].sampled, result.sampled);
+}
+
+/* Steps of one slot form a chain; none writes a version that another in flight reads or may commit. */
+static void a_step_continues_the_one_before_it(void **state)
+{
+    (void)state;
+    const struct pending_run first = submit(0, 1, NULL, one), second = submit(0, 1, NULL, one);
+    assert_int_equal(0, first.read_version);
+    assert_int_equal(first.write_version, second.read_version);
+    assert_true(second.write_version != 0 && second.write_version != first.write_version);
+    assert_int_equal(0, submit(1, 1, NULL, one).read_version); /* another slot */
+    assert_int_equal(0, device.awaited);
+    assert_int_equal(0, step_queue_recurrent_place(&device.queue, 0));
+    wait_for(1, SALVO_OK);
+    assert_int_equal(first.write_version, step_queue_recurrent_place(&device.queue, 0));
+    wait_for(2, SALVO_OK);
+    assert_int_equal(second.write_version, step_queue_recurrent_place(&device.queue, 0));
+    assert_int_equal(4, step_queue_recurrent_place(&device.queue, 1)); /* not complete yet */
+    assert_int_equal(3, step_queue_recurrent_place(&device.queue, SLOTS + 3));
+    assert_int_equal(2, device.counters.tokens);
+}
+
+static void the_oldest_step_is_awaited_when_no_entry_is_free(void **state)
+{
+    (void)state;
+    device.state.recurrent_elements = 0;
+    for (uint32_t i = 0; i < ENTRIES - 1; i++)
+        (void)submit(0, 1, NULL, one);
+    assert_int_equal(0, device.awaited);
+    (void)submit(0, 1, NULL, one);
+    assert_int_equal(1, device.awaited);
+    wait_for(1, SALVO_OK);
+    wait_for(5, SALVO_ERROR_ARGUMENT);
+    wait_for(0, SALVO_ERROR_ARGUMENT);
+}
+
+/* Repetitions alternate between two versions, so the number of tokens says which one is current. */
+static void a_step_that_repeats_commits_the_version_of_its_last_token(void **state)
+{
+    (void)state;
+    const struct pending_run even = submit(0, 8, NULL, (struct run_result){.sampled = 4});
+    const struct pending_run single = submit(0, 1, NULL, one);
+    assert_int_equal(1, device.awaited); /* before the second one its version was not known */
+    assert_int_equal(even.next_version, single.read_version);
+    const struct pending_run odd = submit(0, 8, NULL, (struct run_result){.sampled = 3});
+    wait_for(3, SALVO_OK);
+    assert_int_equal(odd.write_version, step_queue_recurrent_place(&device.queue, 0));
+    assert_int_equal(8, device.counters.tokens);
+}
+
+/* What was submitted behind a step that did nothing was computed from a state that does not exist. */
+static void steps_behind_one_that_did_nothing_do_not_commit(void **state)
+{
+    (void)state;
+    const struct pending_run first = submit(0, 1, NULL, one);
+    (void)submit(0, 1, NULL, (struct run_result){0});
+    (void)submit(0, 1, NULL, one);
+    wait_for(3, SALVO_OK);
+    assert_int_equal(first.write_version, step_queue_recurrent_place(&device.queue, 0));
+    assert_int_equal(first.write_version, submit(0, 1, NULL, one).read_version);
+    wait_for(4, SALVO_OK);
+    assert_true(step_queue_recurrent_place(&device.queue, 0) != first.write_version);
+}
+
+static void a_cancelled_step_keeps_its_complete_tokens(void **state)
+{
+    (void)state;
+    const volatile bool cancel = true;
+    uint32_t sampled;
+    bool done;
+    const struct pending_run kept = submit(0, 8, &cancel, (struct run_result){.sampled = 2});
+    wait_for(1, SALVO_OK);
+    assert_int_equal(kept.next_version, step_queue_recurrent_place(&device.queue, 0));
+    (void)submit(0, 8, &cancel, (struct run_result){0});
+    wait_for(2, SALVO_ERROR_CANCELLED);
+    assert_int_equal(kept.next_version, step_queue_recurrent_place(&device.queue, 0));
+    (void)submit(0, 1, &cancel, one);
+    assert_int_equal(SALVO_OK, step_queue_progress(&device.queue, 3, 0, &sampled, &done));
+    assert_true(done);
+    assert_int_equal(0, sampled);
+    assert_int_equal(kept.next_version, step_queue_recurrent_place(&device.queue, 0));
+}
+
+static void a_lost_device_takes_no_steps(void **state)
+{
+    (void)state;
+    const struct run run = {.slot = 1, .count = 1, .pages = pages, .logits = LOGITS_LAST};
+    const struct step step = {.runs = &run, .run_count = 1, .token_count = 1, .ids = ids};
+    (void)submit(0, 1, NULL, one);
+    (void)submit(0, 1, NULL, one);
+    device.fails = true;
+    wait_for(1, SALVO_ERROR_DEVICE);
+    assert_int_equal(SALVO_ERROR_DEVICE, step_queue_make_room(&device.queue, &step));
+    wait_for(2, SALVO_ERROR_DEVICE);
+    assert_int_equal(1, device.awaited);
+    assert_int_equal(SALVO_ERROR_DEVICE, step_queue_complete_all(&device.queue));
+    assert_int_equal(0, step_queue_recurrent_place(&device.queue, 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_step_continues_the_one_before_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_oldest_step_is_awaited_when_no_entry_is_free, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            a_step_that_repeats_commits_the_version_of_its_last_token, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(steps_behind_one_that_did_nothing_do_not_commit, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_cancelled_step_keeps_its_complete_tokens, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_lost_device_takes_no_steps, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
