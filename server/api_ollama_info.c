@@ -90,26 +90,17 @@ void api_get_version(struct api_server *server, struct http_exchange *exchange)
     api_reply_json(server, exchange, &json, &out);
 }
 
-void api_get_tags(struct api_server *server, struct http_exchange *exchange)
+/* Models that are loaded stay loaded: the end of the year 9999. */
+static void write_running(struct json_writer *json, const struct api_model *model)
 {
-    struct buffer out = {0};
-    struct json_writer json = api_json(&out);
-    json_begin(&json, '{');
-    json_key(&json, "models");
-    json_begin(&json, '[');
-    for (size_t i = 0; i < server->model_count; i++) {
-        json_begin(&json, '{');
-        write_model(&json, &server->models[i]);
-        api_write_ollama_time(&json, "modified_at", server->started);
-        json_end(&json, '}');
-    }
-    json_end(&json, ']');
-    json_end(&json, '}');
-    api_reply_json(server, exchange, &json, &out);
+    const struct salvo_engine_info *info = salvo_engine_info(model->engine);
+    api_write_text(json, "expires_at", "9999-12-31T23:59:59Z");
+    api_write_number(
+        json, "size_vram", strcmp(info->backend, "cpu") == 0 ? 0 : salvo_model_info(model->model)->file_size);
+    api_write_number(json, "context_length", info->context);
 }
 
-/* Models that are loaded stay loaded: the end of the year 9999. */
-void api_get_running(struct api_server *server, struct http_exchange *exchange)
+static void reply_models(struct api_server *server, struct http_exchange *exchange, bool only_running)
 {
     struct buffer out = {0};
     struct json_writer json = api_json(&out);
@@ -118,20 +109,29 @@ void api_get_running(struct api_server *server, struct http_exchange *exchange)
     json_begin(&json, '[');
     for (size_t i = 0; i < server->model_count; i++) {
         const struct api_model *model = &server->models[i];
-        if (atomic_load(&model->state) != API_MODEL_READY)
+        if (only_running && atomic_load(&model->state) != API_MODEL_READY)
             continue;
-        const struct salvo_engine_info *info = salvo_engine_info(model->engine);
         json_begin(&json, '{');
         write_model(&json, model);
-        api_write_text(&json, "expires_at", "9999-12-31T23:59:59Z");
-        api_write_number(&json, "size_vram",
-            strcmp(info->backend, "cpu") == 0 ? 0 : salvo_model_info(model->model)->file_size);
-        api_write_number(&json, "context_length", info->context);
+        if (only_running)
+            write_running(&json, model);
+        else
+            api_write_ollama_time(&json, "modified_at", server->started);
         json_end(&json, '}');
     }
     json_end(&json, ']');
     json_end(&json, '}');
     api_reply_json(server, exchange, &json, &out);
+}
+
+void api_get_tags(struct api_server *server, struct http_exchange *exchange)
+{
+    reply_models(server, exchange, false);
+}
+
+void api_get_running(struct api_server *server, struct http_exchange *exchange)
+{
+    reply_models(server, exchange, true);
 }
 
 static void write_value(struct json_writer *json, const struct salvo_value *value, bool verbose)

@@ -39,7 +39,8 @@ struct objc_entry {
     {receiver, selector, {TYPE(r), TYPE(a), TYPE(b), TYPE(c)}},
 #define CALL4(name, receiver, selector, r, a, b, c, d) \
     {receiver, selector, {TYPE(r), TYPE(a), TYPE(b), TYPE(c), TYPE(d)}},
-static const struct objc_entry entries[OBJC_CALL_COUNT] = {OBJC_CALLS};
+static const struct objc_entry entries[OBJC_CALL_COUNT] = {
+    OBJC_CALLS(TELL0, TELL1, TELL2, TELL3, CALL0, CALL1, CALL2, CALL3, CALL4)};
 
 /* ---- Opening ---- */
 

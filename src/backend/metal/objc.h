@@ -41,25 +41,12 @@ enum objc_class {
     OBJC_CLASS_COUNT
 };
 
-#define TELL0(name, receiver, selector)                OBJC_##name,
-#define TELL1(name, receiver, selector, a)             OBJC_##name,
-#define TELL2(name, receiver, selector, a, b)          OBJC_##name,
-#define TELL3(name, receiver, selector, a, b, c)       OBJC_##name,
-#define CALL0(name, receiver, selector, r)             OBJC_##name,
-#define CALL1(name, receiver, selector, r, a)          OBJC_##name,
-#define CALL2(name, receiver, selector, r, a, b)       OBJC_##name,
-#define CALL3(name, receiver, selector, r, a, b, c)    OBJC_##name,
-#define CALL4(name, receiver, selector, r, a, b, c, d) OBJC_##name,
-enum objc_call { OBJC_CALLS OBJC_CALL_COUNT };
-#undef TELL0
-#undef TELL1
-#undef TELL2
-#undef TELL3
-#undef CALL0
-#undef CALL1
-#undef CALL2
-#undef CALL3
-#undef CALL4
+#define CALL_NUMBER(name, ...) OBJC_##name,
+enum objc_call {
+    OBJC_CALLS(CALL_NUMBER, CALL_NUMBER, CALL_NUMBER, CALL_NUMBER, CALL_NUMBER, CALL_NUMBER, CALL_NUMBER,
+        CALL_NUMBER, CALL_NUMBER) OBJC_CALL_COUNT
+};
+#undef CALL_NUMBER
 
 typedef void (*objc_function)(void);
 
@@ -84,43 +71,35 @@ enum salvo_status objc_check(enum objc_class receiver, objc_id object);
 const char *objc_string_text(objc_id string);
 
 /* clang-format off */
-#define TELL0(name, receiver, selector)                                                    \
+#define OBJC_TELL0(name, receiver, selector)                                                    \
     static inline void objc_##name(objc_id self)                                           \
     { ((void (*)(objc_id, void *))objc.send)(self, objc.selectors[OBJC_##name]); }
-#define TELL1(name, receiver, selector, A)                                                 \
+#define OBJC_TELL1(name, receiver, selector, A)                                                 \
     static inline void objc_##name(objc_id self, A a)                                      \
     { ((void (*)(objc_id, void *, A))objc.send)(self, objc.selectors[OBJC_##name], a); }
-#define TELL2(name, receiver, selector, A, B)                                              \
+#define OBJC_TELL2(name, receiver, selector, A, B)                                              \
     static inline void objc_##name(objc_id self, A a, B b)                                 \
     { ((void (*)(objc_id, void *, A, B))objc.send)(self, objc.selectors[OBJC_##name], a, b); }
-#define TELL3(name, receiver, selector, A, B, C)                                           \
+#define OBJC_TELL3(name, receiver, selector, A, B, C)                                           \
     static inline void objc_##name(objc_id self, A a, B b, C c)                            \
     { ((void (*)(objc_id, void *, A, B, C))objc.send)(self, objc.selectors[OBJC_##name], a, b, c); }
-#define CALL0(name, receiver, selector, R)                                                 \
+#define OBJC_CALL0(name, receiver, selector, R)                                                 \
     static inline R objc_##name(objc_id self)                                              \
     { return ((R (*)(objc_id, void *))objc.send)(self, objc.selectors[OBJC_##name]); }
-#define CALL1(name, receiver, selector, R, A)                                              \
+#define OBJC_CALL1(name, receiver, selector, R, A)                                              \
     static inline R objc_##name(objc_id self, A a)                                         \
     { return ((R (*)(objc_id, void *, A))objc.send)(self, objc.selectors[OBJC_##name], a); }
-#define CALL2(name, receiver, selector, R, A, B)                                           \
+#define OBJC_CALL2(name, receiver, selector, R, A, B)                                           \
     static inline R objc_##name(objc_id self, A a, B b)                                    \
     { return ((R (*)(objc_id, void *, A, B))objc.send)(self, objc.selectors[OBJC_##name], a, b); }
-#define CALL3(name, receiver, selector, R, A, B, C)                                        \
+#define OBJC_CALL3(name, receiver, selector, R, A, B, C)                                        \
     static inline R objc_##name(objc_id self, A a, B b, C c)                               \
     { return ((R (*)(objc_id, void *, A, B, C))objc.send)(self, objc.selectors[OBJC_##name], a, b, c); }
-#define CALL4(name, receiver, selector, R, A, B, C, D)                                     \
+#define OBJC_CALL4(name, receiver, selector, R, A, B, C, D)                                     \
     static inline R objc_##name(objc_id self, A a, B b, C c, D d)                          \
     { return ((R (*)(objc_id, void *, A, B, C, D))objc.send)(self, objc.selectors[OBJC_##name], a, b, c, d); }
 /* clang-format on */
-OBJC_CALLS
-#undef TELL0
-#undef TELL1
-#undef TELL2
-#undef TELL3
-#undef CALL0
-#undef CALL1
-#undef CALL2
-#undef CALL3
-#undef CALL4
+OBJC_CALLS(OBJC_TELL0, OBJC_TELL1, OBJC_TELL2, OBJC_TELL3, OBJC_CALL0, OBJC_CALL1, OBJC_CALL2, OBJC_CALL3,
+    OBJC_CALL4)
 
 #endif

@@ -4,9 +4,9 @@
  *
  *     CALLn(name, class, "selector:", result, n argument types)    TELLn: the same without a result
  *
- * `class` is an enum objc_class.
+ * `class` is an enum objc_class. The users of the table pass their macros for TELLn and CALLn.
  */
-#define OBJC_CALLS                                                                                           \
+#define OBJC_CALLS(TELL0, TELL1, TELL2, TELL3, CALL0, CALL1, CALL2, CALL3, CALL4)                            \
     TELL0(release, OBJC_BUFFER, "release")                                                                   \
     CALL0(retain, OBJC_COMMAND_BUFFER, "retain", objc_id)                                                    \
     CALL1(string, OBJC_STRING_CLASS, "stringWithUTF8String:", objc_id, objc_text)                            \
