@@ -11,7 +11,7 @@ OTHER = $(if $(filter x86_64,$(shell uname -m)),aarch64,x86_64)
 
 .DEFAULT_GOAL = all
 .NOTPARALLEL:
-.PHONY: all run test test-all test-cuda test-vulkan mutate lint bench fuzz soak install clean help
+.PHONY: all run test test-all test-cuda test-vulkan mutate lint bench fuzz soak package install clean help
 
 all: ## build the optimised program, build/salvo
 	@scripts/setup build
@@ -104,11 +104,15 @@ soak: ## hours: 10000 requests on each scheduler and from Python, random model s
 	SALVO_VULKAN_DISABLE=processor build/$(SHAPES) --backend vulkan --count 10
 	@$(MAKE) fuzz FUZZ_SECONDS=1800
 
-install: all ## install program, header and library under PREFIX (/usr/local); DESTDIR is honoured
+package: ## Debian packages with all CUDA architectures, in build-package/
+	@scripts/setup build
+	@scripts/package
+
+install: all ## install program, man pages, headers and library under PREFIX (/usr/local); DESTDIR is honoured
 	cmake --install build --prefix "$(PREFIX)"
 
 clean: ## remove all build folders
-	rm -rf $(patsubst %,build%,"" -debug -asan -tsan -fuzz -coverage -mutate -x86_64 -aarch64 -macos)
+	rm -rf $(patsubst %,build%,"" -debug -asan -tsan -fuzz -coverage -mutate -x86_64 -aarch64 -macos -package -tarball)
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \

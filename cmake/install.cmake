@@ -1,8 +1,11 @@
-# Program, libraries, headers, descriptions for pkg-config and CMake, and the shell completions, which the program itself writes.
-install(TARGETS salvo RUNTIME DESTINATION bin)
-install(TARGETS salvo-shared LIBRARY DESTINATION lib)
-install(FILES ${SALVO_STATIC_LIBRARY} DESTINATION lib)
-install(DIRECTORY include/salvo DESTINATION include FILES_MATCHING PATTERN "*.h")
+# Program, libraries, headers, descriptions for pkg-config and CMake, systemd's units, and man pages and shell completions, which the
+# program itself writes. Components are the names of Debian's packages.
+set(SALVO_LIBDIR lib CACHE STRING "folder of the libraries, below the prefix")
+set(SALVO_UNIT_FOLDER lib/systemd/system CACHE STRING "folder of systemd's units, below the prefix or absolute")
+install(TARGETS salvo RUNTIME DESTINATION bin COMPONENT salvo)
+install(TARGETS salvo-shared LIBRARY DESTINATION ${SALVO_LIBDIR} COMPONENT libsalvo1 NAMELINK_COMPONENT libsalvo-dev)
+install(FILES ${SALVO_STATIC_LIBRARY} DESTINATION ${SALVO_LIBDIR} COMPONENT libsalvo-dev)
+install(DIRECTORY include/salvo DESTINATION include COMPONENT libsalvo-dev FILES_MATCHING PATTERN "*.h")
 
 # Libraries that a program links with the static library.
 set(SALVO_PRIVATE_FLAGS_LIST ${SALVO_PRIVATE_LIBRARIES} -lm)
@@ -15,26 +18,26 @@ set(SALVO_SONAME ${SALVO_SHARED_NAME}.${PROJECT_VERSION_MAJOR})
 if(APPLE)
   set(SALVO_SONAME @rpath/libsalvo.${PROJECT_VERSION_MAJOR}.dylib)
 endif()
+file(RELATIVE_PATH SALVO_PREFIX_FROM_PC /${SALVO_LIBDIR}/pkgconfig /)
+file(RELATIVE_PATH SALVO_PREFIX_FROM_CMAKE /${SALVO_LIBDIR}/cmake/salvo /)
 configure_file(cmake/salvo.pc.in salvo.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/salvo.pc DESTINATION lib/pkgconfig)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/salvo.pc DESTINATION ${SALVO_LIBDIR}/pkgconfig COMPONENT libsalvo-dev)
 configure_file(cmake/salvo-config.cmake.in salvo-config.cmake @ONLY)
 include(CMakePackageConfigHelpers)
 write_basic_package_version_file(salvo-config-version.cmake COMPATIBILITY SameMajorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/salvo-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/salvo-config-version.cmake
-  DESTINATION lib/cmake/salvo)
+  DESTINATION ${SALVO_LIBDIR}/cmake/salvo COMPONENT libsalvo-dev)
+
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  foreach(unit salvo.service salvo.socket)
+    configure_file(packaging/${unit}.in ${unit} @ONLY)
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${unit} DESTINATION ${SALVO_UNIT_FOLDER} COMPONENT salvo)
+  endforeach()
+endif()
 
 if(NOT CMAKE_CROSSCOMPILING)
-  foreach(completion bash:bash-completion/completions/salvo zsh:zsh/site-functions/_salvo
-      fish:fish/vendor_completions.d/salvo.fish)
-    string(REPLACE ":" ";" completion ${completion})
-    list(POP_FRONT completion shell path)
-    install(CODE "
-      execute_process(COMMAND \"${CMAKE_BINARY_DIR}/salvo\" completions ${shell} OUTPUT_VARIABLE text RESULT_VARIABLE failed)
-      if(failed)
-        message(FATAL_ERROR \"salvo completions ${shell} failed\")
-      endif()
-      set(target \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/${path}\")
-      message(STATUS \"Installing: \${target}\")
-      file(WRITE \"\${target}\" \"\${text}\")")
-  endforeach()
+  install(CODE "
+    set(SALVO_PROGRAM \"${CMAKE_BINARY_DIR}/salvo\")
+    set(SALVO_SHARE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share\")
+    include(\"${PROJECT_SOURCE_DIR}/cmake/written_files.cmake\")" COMPONENT salvo)
 endif()

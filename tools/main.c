@@ -1,6 +1,7 @@
 #include "command.h"
 #include "commands.h"
 #include "engine_flags.h"
+#include "man_page.h"
 #include "terminal.h"
 
 #include <salvo/salvo.h>
@@ -88,26 +89,34 @@ static int unknown_command(const char *name)
     return usage_error("unknown command '%s'; `salvo help` lists the commands", name);
 }
 
+static bool wants_man_page;
+
 static int run_help(int count, char **arguments)
 {
-    if (count == 0) {
-        print_overview(stdout);
-        return EXIT_DONE;
-    }
     if (count > 1)
         return usage_error("help: expected one command");
-    const struct command *command = command_find(arguments[0]);
-    if (!command)
+    const struct command *command = count ? command_find(arguments[0]) : NULL;
+    if (count && !command)
         return unknown_command(arguments[0]);
-    command_print_help(command);
+    if (wants_man_page)
+        man_page_print(command);
+    else if (command)
+        command_print_help(command);
+    else
+        print_overview(stdout);
     return EXIT_DONE;
 }
+
+static const struct option help_options[] = {
+    {0, "man", NULL, OPTION_FLAG, &wants_man_page, "print a man page, in the format of troff"},
+    {0},
+};
 
 const struct command help_command = {
     .name = "help",
     .arguments = "[COMMAND]",
     .summary = "show the options of a command",
-    .options = (const struct option[]){{0}},
+    .options = help_options,
     .run = run_help,
 };
 

@@ -115,6 +115,19 @@ class LlamaCpp(unittest.TestCase):
         self.assertIn(":(auto cpu cuda metal vulkan)'", salvo("completions", "zsh", model=None)[0].decode())
         self.assertRegex(salvo("completions", "fish", model=None)[0].decode(), "-l backend -x -a 'auto cpu cuda metal vulkan'")
 
+    def test_man_pages_have_every_option_and_command(self):
+        commands = re.findall("(?m)^  ([a-z]+)  ", salvo("help", model=None)[0].decode())
+        self.assertGreater(len(commands), 20)
+        overview = salvo("help", "--man", model=None)[0].decode()
+        for command in commands:
+            self.assertIn(f"salvo\\-{command}\\fR(1)\n", overview)
+            page = salvo("help", "--man", command, model=None)[0].decode()
+            self.assertTrue(page.startswith(f".TH SALVO-{command.upper()} 1 "), page[:80])
+            plain = re.sub(r"\\f[BIR]", "", page).replace("\\-", "-")
+            self.assertNotRegex(plain, r"(?m)^'|^\.(?!TH|SH|TP|nf|fi|I |B )")  # no text is a request of troff
+            for option in re.findall(r"(?m)^  (?:-\w,|   ) (--[a-z0-9-]+)", salvo("help", command, model=None)[0].decode()):
+                self.assertRegex(plain, rf"(?m)^\.TP\n(-\w, )?{option}( |$)")
+
 
 class Models(unittest.TestCase):
     @classmethod
