@@ -59,7 +59,7 @@ struct expr {
 enum {
     EXPR_MAX_DEPTH = 4000,
     EXPR_MAX_REPEAT = 100000,
-    EXPR_MAX_BYTES = 48 << 20, /* of a pool */
+    EXPR_MAX_BYTES = 40 << 20, /* of a pool */
 };
 
 struct expr_pool {

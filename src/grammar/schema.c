@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { MOST_ALTERNATIVES = 500, MOST_DEPTH = 100, MOST_CHECKED = 64 };
+enum { MOST_ALTERNATIVES = 500, MOST_DEPTH = 300, MOST_CHECKED = 64 };
 
 /* Keywords that change which values fit and cannot be enforced. Keywords that are not known are annotations,
  * as the specification says. */
@@ -242,6 +242,7 @@ const struct expr *schema_rules(struct rule_list *rules, const char *text, size_
     schema_goals_free(&schema);
     made_free(&schema);
     memory_free(schema.resources);
+    memory_free(schema.strings);
     return expr;
 }
 

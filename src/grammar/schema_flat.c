@@ -7,17 +7,75 @@
 
 #include <string.h>
 
-static const struct expr *string_expr(struct schema *schema, const struct node_list *nodes)
+/* ---- Strings ---- */
+
+/* Strings with the same patterns and lengths are one rule: large schemas repeat them. */
+struct string_rule {
+    struct salvo_text pattern, format;
+    uint32_t min, max, rule;
+};
+
+/* Finds the one pattern and the one format of the schemas; false if there are more, or none. */
+static bool find_patterns(const struct node_list *nodes, struct string_rule *out)
+{
+    for (size_t i = 0; i < nodes->count; i++) {
+        const struct json_value *node = nodes->items[i], *pattern = tree_member(node, "pattern"),
+                                *format = tree_member(node, "format");
+        if (node->kind == VALUE_UNLIKE || node->kind == VALUE_EXCEPT || (pattern && out->pattern.data) ||
+            (format && out->format.data))
+            return false;
+        if (pattern && pattern->kind == VALUE_STRING)
+            out->pattern = pattern->text;
+        if (format && format->kind == VALUE_STRING)
+            out->format = format->text;
+    }
+    return out->pattern.data || out->format.data;
+}
+
+static const struct string_rule *find_string(struct schema *schema, const struct string_rule *wanted)
+{
+    for (size_t i = 0; i < schema->string_count && schema_works(schema, 1); i++) {
+        const struct string_rule *known = &schema->strings[i];
+        if (known->min == wanted->min && known->max == wanted->max &&
+            texts_are_equal(known->pattern, wanted->pattern) &&
+            texts_are_equal(known->format, wanted->format))
+            return known;
+    }
+    return NULL;
+}
+
+static const struct expr *new_string(
+    struct schema *schema, const struct node_list *nodes, uint32_t min, uint32_t max)
 {
     struct expr_list patterns = {0};
     schema_patterns(schema, nodes, &patterns);
-    const struct string_limits limits = {schema_largest(schema, nodes, "minLength"),
-        schema_smallest(schema, nodes, "maxLength"), patterns.items, patterns.count};
+    const struct string_limits limits = {min, max, patterns.items, patterns.count};
     const struct expr *inside = expr_none();
     if (schema->pool->status == SALVO_OK)
         inside = string_inside(&schema->layout, &limits);
     expr_list_free(&patterns);
     return layout_quoted(&schema->layout, inside);
+}
+
+static const struct expr *string_expr(struct schema *schema, const struct node_list *nodes)
+{
+    struct expr_pool *pool = schema->pool;
+    struct string_rule string = {.min = schema_largest(schema, nodes, "minLength"),
+        .max = schema_smallest(schema, nodes, "maxLength")};
+    if (!find_patterns(nodes, &string))
+        return new_string(schema, nodes, string.min, string.max);
+    const struct string_rule *known = find_string(schema, &string);
+    if (known)
+        return expr_rule(pool, known->rule);
+    const struct expr *expr = new_string(schema, nodes, string.min, string.max);
+    if (expr->kind == EXPR_NONE || pool->status != SALVO_OK)
+        return expr;
+    string.rule = rule_list_add(schema->rules, expr);
+    if (pool->status == SALVO_OK)
+        pool->status = RESIZE(&schema->strings, schema->string_count + 1);
+    if (pool->status == SALVO_OK)
+        schema->strings[schema->string_count++] = string;
+    return expr_rule(pool, string.rule);
 }
 
 /* ---- Values of const and enum ---- */

@@ -25,6 +25,7 @@ struct goal {
 
 struct made_entry;
 struct resource;
+struct string_rule;
 
 enum { SCHEMA_MOST_GOALS = 20000, SCHEMA_MOST_EFFORT = 3000000 };
 
@@ -44,6 +45,8 @@ struct schema {
     size_t made_mask, made_count;
     struct resource *resources; /* of schema_refs.c */
     size_t resource_count;
+    struct string_rule *strings; /* of schema_flat.c */
+    size_t string_count;
 };
 
 /* The rule of a goal; EXPR_NONE if a schema is `false`. */
