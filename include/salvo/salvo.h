@@ -535,18 +535,17 @@ SALVO_API enum salvo_status salvo_session_eval(
 
 /*
  * salvo_engine_submit starts one step for many sessions: some decode a token, others compute a part of their
- * prompt. salvo_engine_wait returns its results. Up to SALVO_OPEN_STEPS steps may be open, that is submitted
- * and not waited for, so that the next step is on its way before the caller has looked at the last one. A
- * device that works by itself computes meanwhile; the CPU computes a step within salvo_engine_submit.
+ * prompt. salvo_engine_wait returns its results. Up to SALVO_OPEN_STEPS steps may be open: submitted and not
+ * waited for. A device that works by itself computes meanwhile, the CPU within salvo_engine_submit.
  *
  * A run that decodes appends the id that was chosen after the session's last token, computes it and chooses
  * the next one; it may be submitted while that id is not known yet, because the run before it is open. After
- * a rollback and after a run that chooses nothing, no id is known: the run then only chooses one. An id that
- * a run with `ids` finds chosen is dropped.
+ * a rollback and after a run that chooses nothing, no id is known: the run then only chooses one. A step of
+ * such runs alone computes nothing if the step before has a SALVO_WANT_LATER run, of one token and without
+ * mask, stop ids and results, for each. An id that a run with `ids` finds chosen is dropped.
  *
  * Runs depend on earlier runs of the same session that are open: behind one that failed or was cancelled they
- * fail with its status; behind one that chose a stop id, runs that decode do nothing, without an error. So a
- * session that has ended needs no care in steps that are already submitted.
+ * fail with its status; behind one that chose a stop id, runs that decode do nothing, without an error.
  *
  * A run never changes its neighbours: with or without another session in a step, also one that fails, is
  * cancelled or ends, the results of a run have the same bits on that backend as long as the step has as many
@@ -562,8 +561,9 @@ enum {
 };
 
 enum salvo_want {
-    SALVO_WANT_ID = 0,     /* choose an id with the session's sampler */
-    SALVO_WANT_NOTHING = 1 /* for a part of a prompt that others follow */
+    SALVO_WANT_ID = 0,      /* choose an id with the session's sampler */
+    SALVO_WANT_NOTHING = 1, /* for a part of a prompt that others follow */
+    SALVO_WANT_LATER = 2    /* the session's next run chooses: its mask is made while the device computes */
 };
 
 struct salvo_run {

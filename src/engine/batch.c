@@ -60,6 +60,7 @@ enum salvo_status batch_settle(struct salvo_engine *engine)
 {
     enum salvo_status status = SALVO_OK;
     batch_complete(engine);
+    engine->batch.held_step = 0; /* sessions may change without a step */
     for (uint32_t slot = 0; engine->batch.stale_count && slot < engine->options.slots; slot++)
         TRY(restore_stale(&engine->sessions[slot]));
 cleanup:
@@ -129,20 +130,32 @@ static enum salvo_status check_tokens(const struct salvo_run *run, size_t number
     return SALVO_OK;
 }
 
+static enum salvo_status check_want(const struct salvo_run *run, size_t number)
+{
+    const bool has_choice = run->logits || run->logprobs || run->mask || run->stop_id_count;
+    if (run->want > SALVO_WANT_LATER)
+        return fail(SALVO_ERROR_ARGUMENT, "run %zu: a wish of %u is not known", number, run->want);
+    if (run->want == SALVO_WANT_NOTHING && (run->count == 0 || has_choice)) {
+        return fail(SALVO_ERROR_ARGUMENT,
+            "run %zu wants nothing: it must have ids, and none of logits, log-probabilities, mask and stop "
+            "ids",
+            number);
+    }
+    if (run->want == SALVO_WANT_LATER && (run->count > 1 || has_choice || run->hidden || run->tokens > 1)) {
+        return fail(SALVO_ERROR_ARGUMENT,
+            "run %zu leaves the choice to the next: it must have one token, and none of logits, "
+            "log-probabilities, mask, stop ids and hidden rows",
+            number);
+    }
+    return SALVO_OK;
+}
+
 static enum salvo_status check_run(
     const struct salvo_engine *engine, const struct salvo_run *run, size_t number, uint32_t *rows)
 {
     enum salvo_status status = SALVO_OK;
     TRY(check_session(engine, run->session, number));
-    if (run->want > SALVO_WANT_NOTHING)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "run %zu: a wish of %u is not known", number, run->want));
-    if (run->want == SALVO_WANT_NOTHING &&
-        (run->count == 0 || run->logits || run->logprobs || run->mask || run->stop_id_count)) {
-        TRY(fail(SALVO_ERROR_ARGUMENT,
-            "run %zu wants nothing: it must have ids, and none of logits, log-probabilities, mask and stop "
-            "ids",
-            number));
-    }
+    TRY(check_want(run, number));
     TRY(check_extras(engine, run, number));
     if (run->handle & batch_cancelled_bit)
         TRY(fail(
@@ -233,6 +246,14 @@ cleanup:
     return status;
 }
 
+/* The run chooses from logits that the last step has left. */
+static void plan_choice(struct batch_run *run)
+{
+    run->source = SOURCE_LAST;
+    run->first = run->session->batch.held_end - 1;
+    run->count = run->tokens = 1;
+}
+
 /* Takes pages for all tokens of the run, or for one of them where there are not enough. */
 static enum salvo_status take_pages(const struct salvo_run *given, struct batch_run *run)
 {
@@ -255,8 +276,9 @@ static enum salvo_status plan_run(const struct salvo_run *given, struct batch_ru
     struct salvo_session *session = run->session;
     struct batch_session *state = &session->batch;
     /* A prompt begins where the session will have ended: that must be known. */
-    while (state->flying &&
-           ((!run->decodes && state->may_end_early) || snapshots_are_due(session, state->planned)))
+    while (state->flying && !run->only_chooses &&
+           ((!run->decodes && state->may_end_early) || (run->decodes && state->holds) ||
+               snapshots_are_due(session, state->planned)))
         batch_complete_next(session->engine);
     if (!state->flying)
         state->may_stop = state->may_end_early = false;
@@ -268,8 +290,12 @@ static enum salvo_status plan_run(const struct salvo_run *given, struct batch_ru
         return batch_not_computed(state->failed != SALVO_OK ? state->failed : state->refused);
     if (run->decodes && state->stopped && !state->flying)
         return SALVO_OK;
-    enum salvo_status status = state->flying ? plan_behind(given, run) : plan_at_rest(given, run);
-    if (status == SALVO_OK)
+    enum salvo_status status = SALVO_OK;
+    if (run->only_chooses)
+        plan_choice(run);
+    else
+        status = state->flying ? plan_behind(given, run) : plan_at_rest(given, run);
+    if (status == SALVO_OK && !run->only_chooses)
         status = take_pages(given, run);
     state->is_planned = status == SALVO_OK;
     return status;
@@ -312,8 +338,10 @@ static enum salvo_status submit(struct salvo_engine *engine, struct batch_step *
         if (!run->count)
             continue;
         struct run *device_run = &engine->runs[device_step.run_count++];
-        *device_run = session_run(
-            run->session, run->count, device_step.token_count, run->samples ? LOGITS_LAST : LOGITS_NONE);
+        *device_run = session_run(run->session, run->count, device_step.token_count,
+            run->samples ? LOGITS_LAST
+            : run->holds ? LOGITS_ALL
+                         : LOGITS_NONE);
         device_run->first = run->first;
         device_run->source = run->source;
         device_run->sampler.mask = run->mask;
@@ -326,8 +354,10 @@ static enum salvo_status submit(struct salvo_engine *engine, struct batch_step *
             run->count * sizeof *engine->ids);
         run->first_row = device_step.token_count;
         device_step.keeps_hidden |= run->hidden != NULL;
-        run->logits_row = outputs;
-        outputs += run->samples;
+        run->logits_row = run->only_chooses ? run->session->batch.held_row : outputs;
+        device_run->logits_row = run->logits_row;
+        device_step.samples_only |= run->only_chooses;
+        outputs += run->samples || run->holds;
         device_step.token_count += run->count;
     }
     if (device_step.run_count == 0)
@@ -343,13 +373,16 @@ static enum salvo_status submit(struct salvo_engine *engine, struct batch_step *
     return status;
 }
 
-static void begin_run(const struct salvo_run *given, struct batch_step *step, uint32_t index)
+static void begin_run(
+    const struct salvo_run *given, bool only_chooses, struct batch_step *step, uint32_t index)
 {
     struct batch_run *run = &step->runs[index];
     *run = (struct batch_run){
         .session = given->session,
         .decodes = given->count == 0,
         .samples = given->want == SALVO_WANT_ID,
+        .holds = given->want == SALVO_WANT_LATER,
+        .only_chooses = only_chooses,
         .follows = given->session->batch.open > 0,
         .mask = given->mask,
         .logits = given->logits,
@@ -378,6 +411,13 @@ static void begin_run(const struct salvo_run *given, struct batch_step *step, ui
 static void take_off(const struct batch_run *run)
 {
     struct batch_session *state = &run->session->batch;
+    struct salvo_engine *engine = run->session->engine;
+    if (run->holds) {
+        engine->batch.held_step = state->held_step = engine->steps;
+        state->held_row = run->logits_row;
+        state->held_end = run->first + run->count;
+    }
+    state->holds = run->holds;
     state->flying++;
     state->is_planned = false;
     state->planned = run->first + run->count + run->tokens - 1;
@@ -401,6 +441,21 @@ static void refuse_run(struct batch_step *step, uint32_t index, enum salvo_statu
     batch_record_failure(run, status);
 }
 
+/* Whether the last step has left logits for each of the runs, which need nothing else. */
+static bool can_choose_only(const struct salvo_engine *engine, const struct salvo_run *runs, size_t count)
+{
+    const struct batch *batch = &engine->batch;
+    for (size_t i = 0; i < count; i++) {
+        const struct batch_session *state = &runs[i].session->batch;
+        const uint32_t end = state->flying ? state->planned : runs[i].session->position;
+        if (runs[i].count || runs[i].want != SALVO_WANT_ID || runs[i].tokens > 1 || runs[i].hidden ||
+            !batch->held_step || batch->held_step != engine->steps || state->held_step != batch->held_step ||
+            state->held_end != end)
+            return false;
+    }
+    return true;
+}
+
 enum salvo_status batch_submit(
     struct salvo_engine *engine, const struct salvo_run *runs, size_t count, uint64_t *out_ticket)
 {
@@ -420,10 +475,11 @@ enum salvo_status batch_submit(
     }
     while (batch->last_ticket - batch->completed >= most_in_flight(engine))
         batch_complete_next(engine);
+    const bool only_chooses = can_choose_only(engine, runs, count);
     step->run_count = (uint32_t)count;
     step->wants_rows = step->in_flight = false;
     for (uint32_t i = 0; i < count; i++) {
-        begin_run(&runs[i], step, i);
+        begin_run(&runs[i], only_chooses, step, i);
         step->wants_rows |= runs[i].logits || runs[i].logprobs || runs[i].hidden;
     }
     *out_ticket = step->ticket = ++batch->last_ticket;

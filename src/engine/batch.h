@@ -23,7 +23,9 @@ struct batch_run {
     uint32_t logits_row;
     bool decodes; /* has no ids of its own */
     bool samples;
-    bool follows; /* submitted while an earlier run of the session was open */
+    bool holds;        /* leaves its logits for the next run of the session */
+    bool only_chooses; /* computes nothing: chooses from the logits of a run that holds them */
+    bool follows;      /* submitted while an earlier run of the session was open */
     enum run_source source;
     const uint32_t *mask; /* the caller's, during submit; NULL: none */
     float *logits;        /* the caller's, or NULL, as the next two */
@@ -53,9 +55,10 @@ struct batch_step {
 struct batch {
     struct batch_step steps[SALVO_OPEN_STEPS]; /* ticket t is in place t % SALVO_OPEN_STEPS */
     uint64_t last_ticket, completed;           /* tickets up to `completed` are not in flight */
-    uint64_t checks;                           /* lists of runs checked */
-    uint32_t stale_count;                      /* sessions whose device state must be restored */
-    struct salvo_run *runs;                    /* [slots]: for salvo_engine_next */
+    uint64_t held_step;     /* engine->steps of the last step with runs that hold logits; 0: these are gone */
+    uint64_t checks;        /* lists of runs checked */
+    uint32_t stale_count;   /* sessions whose device state must be restored */
+    struct salvo_run *runs; /* [slots]: for salvo_engine_next */
 };
 
 /* The part of a session that belongs to its runs in batches. */
@@ -64,6 +67,10 @@ struct batch_session {
     uint32_t open, flying; /* runs that are open; of these, in flight */
     uint32_t planned;      /* while runs are in flight: positions that the session will have */
     bool chooses;          /* while runs are in flight: the last one chooses an id */
+    bool holds;            /* while runs are in flight: the last one holds its logits */
+    uint64_t held_step;    /* the step with its last run that does */
+    uint32_t held_row;     /* of logits */
+    uint32_t held_end;     /* positions after that run */
     bool may_stop;         /* while runs are in flight: the next decode may find that a stop id was chosen */
     bool may_end_early; /* while runs are in flight: one of them may find that; `planned` is then too far */
     bool is_planned;    /* has pages for a run that is about to be submitted */

@@ -98,7 +98,7 @@ static void accept_results(const struct batch_step *step, struct batch_run *run,
     struct salvo_session *session = run->session;
     const int32_t *ids = ids_of(run);
     const uint32_t end = run->first + run->count + (count ? count - 1 : 0);
-    if (run->source == SOURCE_LAST)
+    if (run->source == SOURCE_LAST && !run->only_chooses)
         session->tokens[run->first] = session->pending;
     for (uint32_t i = 0; i + 1 < count; i++)
         session->tokens[run->first + run->count + i] = ids[i];
@@ -113,7 +113,8 @@ static void accept_results(const struct batch_step *step, struct batch_run *run,
     run->result.id = session->pending;
     run->result.id_count = count;
     run->result.ended = stops;
-    session_publish_full_pages(session, run->first);
+    if (!run->only_chooses)
+        session_publish_full_pages(session, run->first);
 }
 
 /* Whether the device or, where it does not know all stop ids, the engine ends the session before this run. */
@@ -155,14 +156,14 @@ static void finish_run(
     else if (status == SALVO_OK && cancelled)
         status = fail(SALVO_ERROR_CANCELLED, "cancelled after %" PRIu32 " tokens", session->position);
     if (status != SALVO_OK) {
-        if (!left->failed)
+        if (!left->failed && !run->only_chooses)
             batch_mark_stale(session);
         else if (ids && session->batch.failed == SALVO_OK && !does_nothing(run, left))
             accept_results(step, run, ids, false); /* the tokens before the failure */
         session->batch.failed = status;
         batch_record_failure(run, status);
     } else if (does_nothing(run, left)) {
-        if (left->sampled)
+        if ((left->sampled && !run->only_chooses) || run->holds)
             batch_mark_stale(session);
     } else {
         accept_results(step, run, ids, stops);

@@ -3,6 +3,7 @@
  *   scheduler.c         the public functions, called by any thread
  *   scheduler_request.c checks and copies a request
  *   scheduler_work.c    the thread: admission, steps, results
+ *   scheduler_choose.c  masks, and the steps that choose with them
  *   scheduler_embed.c   embeddings
  *   scheduler_score.c   log-probabilities of prompts
  *   scheduler_events.c  events, for callbacks or for polling
@@ -116,6 +117,9 @@ struct request {
 struct planned_run {
     struct request *request;
     uint32_t chooses; /* ids, at most */
+    bool holds;       /* the id is chosen by a step behind this one, when the mask is known */
+    bool is_choice;   /* there is a run for it in that step */
+    bool has_failed;  /* the run that holds */
     int32_t ids[MOST_DECODES];
     float logprobs[1 + SALVO_TOP_LOGPROBS];
     int32_t top_ids[SALVO_TOP_LOGPROBS];
@@ -128,6 +132,9 @@ struct planned_step {
     uint32_t tokens;                 /* that each of its runs decodes, at most */
     uint64_t begun_ns;
     struct planned_run *runs; /* [slots] */
+    uint32_t held;            /* of its runs */
+    uint64_t choice_ticket;   /* of the step that chooses for these */
+    uint32_t choice_count;    /* of its runs; 0: there is none */
 };
 
 struct salvo_scheduler {
@@ -207,7 +214,22 @@ void *scheduler_work(void *user);
 /* Wakes the thread. Under the mutex. */
 void scheduler_wake(struct salvo_scheduler *scheduler);
 
+/* ---- scheduler_choose.c ---- */
+
+/* Fills the mask of the next token; false: the request has ended. */
+bool scheduler_fill_mask(struct salvo_scheduler *scheduler, struct request *request);
+
+/* What a run that chooses needs: stop ids, mask, lists for ids and log-probabilities. */
+void scheduler_describe_choice(struct planned_run *planned, struct salvo_run *run);
+
+/* The device computes `step`, the last one that was submitted, and all results before it are known: makes the
+ * masks of its held runs and submits the step that chooses with them. */
+void scheduler_choose(struct salvo_scheduler *scheduler, struct planned_step *step);
+
 /* ---- scheduler_answer.c ---- */
+
+/* The tokens of the answer so far, also the last one, which the session may not have appended yet. */
+const int32_t *request_answer(const struct request *request);
 
 /* Ends a request that has all tokens that it may have. */
 void scheduler_complete(struct salvo_scheduler *scheduler, struct request *request);
@@ -219,7 +241,7 @@ enum salvo_status request_keep_answer(struct request *request);
 void scheduler_take_token(
     struct salvo_scheduler *scheduler, struct request *request, struct salvo_event *event);
 
-/* Before a request that has no runs decodes: appends the tokens that need not be chosen. */
+/* Where all chosen tokens are known: appends those that need not be chosen. */
 void scheduler_force(struct salvo_scheduler *scheduler, struct request *request);
 
 /* ---- scheduler_calls.c ---- */

@@ -46,6 +46,16 @@ cleanup:
     return status;
 }
 
+const int32_t *request_answer(const struct request *request)
+{
+    struct salvo_session *session = request->session;
+    if (request->fed < request->known)
+        return request->ids + request->prompt_count;
+    if (session->position < request->prompt_count + request->tokens)
+        session->tokens[session->position] = session->pending; /* there is room */
+    return session->tokens + request->prompt_count;
+}
+
 /* ---- Forced tokens ---- */
 
 static bool is_stop_id(const struct request *request, int32_t id)
@@ -67,14 +77,12 @@ static uint32_t forced_room(struct salvo_scheduler *scheduler, const struct requ
     return room < MOST_FORCED ? room : MOST_FORCED;
 }
 
-/* The ids that follow the answer so far, whose last id is not appended yet. */
+/* The ids that follow the answer so far. */
 static uint32_t ask_for_ids(
     struct salvo_scheduler *scheduler, struct request *request, int32_t ids[MOST_FORCED])
 {
-    struct salvo_session *session = request->session;
-    session->tokens[session->position] = session->pending; /* not appended yet, there is room */
-    const size_t count = request->forced(request->user, session->tokens + request->prompt_count,
-        request->tokens, ids, forced_room(scheduler, request));
+    const size_t count = request->forced(
+        request->user, request_answer(request), request->tokens, ids, forced_room(scheduler, request));
     for (uint32_t i = 0; i < count; i++) {
         if (is_stop_id(request, ids[i]) || tokenizer_is_end(scheduler->tokenizer, ids[i]))
             return i;
@@ -86,10 +94,11 @@ static enum salvo_status append_ids(struct request *request, const int32_t *ids,
 {
     enum salvo_status status = SALVO_OK;
     TRY(request_keep_answer(request));
+    /* A run that is open computes the last token. */
+    request->fed = request->runs ? request->known : salvo_session_position(request->session);
     TRY(RESIZE(&request->ids, request->known + count));
     for (uint32_t i = 0; i < count; i++)
         request->ids[request->known++] = ids[i];
-    request->fed = salvo_session_position(request->session);
 cleanup:
     return status;
 }

@@ -211,26 +211,7 @@ static bool tidy(struct salvo_scheduler *scheduler)
 static bool decodes_next(const struct salvo_scheduler *scheduler, const struct request *request)
 {
     return request_may_run(scheduler, request) && request_feed_end(request) == request->known &&
-           request->fed == request->known && request->tokens + request->choosing < request->limit &&
-           !(request->mask && request->runs);
-}
-
-/* Fills the mask of the next token. */
-static bool fill_mask(struct salvo_scheduler *scheduler, struct request *request)
-{
-    struct salvo_session *session = request->session;
-    const int32_t *answer = request->ids + request->prompt_count;
-    if (!request->mask)
-        return true;
-    if (request->fed == request->known) {
-        session->tokens[session->position] = session->pending; /* not appended yet, there is room */
-        answer = session->tokens + request->prompt_count;
-    }
-    if (request->mask(request->user, answer, request->tokens, request->mask_bits,
-            (scheduler->engine->program->vocabulary + 31) / 32))
-        return true;
-    scheduler_end(scheduler, request, SALVO_OK, SALVO_FINISH_CALLBACK, -1, NULL);
-    return false;
+           request->fed == request->known && request->tokens + request->choosing < request->limit;
 }
 
 /* How many tokens a request decodes in a step: no more than its answer has left, and than may be unread. */
@@ -248,30 +229,26 @@ static void add_run(
     struct salvo_scheduler *scheduler, struct planned_step *step, struct request *request, uint32_t count)
 {
     const bool chooses = request->fed + count == request->known;
-    if (chooses && !fill_mask(scheduler, request))
+    const bool holds = request->mask && count == 0 && scheduler->is_asynchronous;
+    if (chooses && !holds && !scheduler_fill_mask(scheduler, request))
         return;
     struct planned_run *planned = &step->runs[step->count];
     struct salvo_run *run = &scheduler->runs[step->count++];
     planned->request = request;
+    planned->holds = holds;
+    planned->is_choice = planned->has_failed = false;
     planned->chooses = !chooses ? 0 : count ? 1 : tokens_of(step, request);
     *run = (struct salvo_run){
         .session = request->session,
         .ids = request->ids + request->fed,
         .count = count,
-        .want = chooses ? SALVO_WANT_ID : SALVO_WANT_NOTHING,
+        .want = holds     ? SALVO_WANT_LATER
+                : chooses ? SALVO_WANT_ID
+                          : SALVO_WANT_NOTHING,
     };
-    if (chooses) {
-        run->stop_ids = request->stop_ids;
-        run->stop_id_count = request->stop_count;
-        run->mask = request->mask_bits;
-        run->tokens = planned->chooses;
-        run->chosen_ids = planned->ids;
-    }
-    if (chooses && request->has_logprobs) {
-        run->logprobs = planned->logprobs;
-        run->top_ids = planned->top_ids;
-        run->top_count = request->top_count;
-    }
+    if (chooses && !holds)
+        scheduler_describe_choice(planned, run);
+    step->held += holds;
     request->is_starved = false;
     request->fed += count;
     request->runs++;
@@ -326,10 +303,10 @@ static bool plan_and_submit(struct salvo_scheduler *scheduler)
     struct salvo_engine *engine = scheduler->engine;
     struct planned_step *step =
         &scheduler->steps[(scheduler->oldest_step + scheduler->open_steps) % STEPS_AHEAD];
-    step->count = 0;
+    step->count = step->held = step->choice_count = 0;
     step->tokens = scheduler_tokens_at_once(scheduler);
     for (uint32_t i = 0; i < scheduler->slots; i++) {
-        if (decodes_next(scheduler, scheduler->running[i]))
+        if (decodes_next(scheduler, scheduler->running[i]) && !scheduler->running[i]->runs)
             scheduler_force(scheduler, scheduler->running[i]);
         if (decodes_next(scheduler, scheduler->running[i]))
             add_run(scheduler, step, scheduler->running[i], 0);
@@ -347,6 +324,8 @@ static bool plan_and_submit(struct salvo_scheduler *scheduler)
         salvo_engine_submit(engine, scheduler->runs, step->count, sizeof *scheduler->runs, &step->ticket);
     if (status == SALVO_OK)
         scheduler->open_steps++;
+    else
+        step->held = 0;
     for (uint32_t i = 0; status != SALVO_OK && i < step->count; i++) {
         struct request *request = step->runs[i].request;
         request->runs--;
@@ -386,14 +365,16 @@ static void take_id(struct salvo_scheduler *scheduler, const struct planned_run 
     scheduler_take_token(scheduler, request, &event);
 }
 
-static void take_result(
-    struct salvo_scheduler *scheduler, const struct planned_run *run, const struct salvo_run_result *result)
+/* `chooses`: ids that the run might choose; none if another run of the step chooses them. */
+static void take_result(struct salvo_scheduler *scheduler, struct planned_run *run,
+    const struct salvo_run_result *result, uint32_t chooses)
 {
     struct request *request = run->request;
     request->runs--;
-    request->choosing -= run->chooses;
-    if (request->is_over)
+    request->choosing -= chooses;
+    if (request->is_over || run->has_failed)
         return;
+    run->has_failed = result->status != SALVO_OK;
     if (result->status == SALVO_ERROR_MEMORY)
         scheduler_starve(scheduler, request, result->message);
     else if (result->status == SALVO_OK)
@@ -419,20 +400,49 @@ static void note_duration(struct salvo_scheduler *scheduler, const struct planne
     pthread_mutex_unlock(&scheduler->mutex);
 }
 
-/* Waits for the oldest open step. */
+static void wait_for_results(struct salvo_scheduler *scheduler, uint64_t ticket, uint32_t count)
+{
+    const enum salvo_status status =
+        salvo_engine_wait(scheduler->engine, ticket, scheduler->results, count, sizeof *scheduler->results);
+    for (uint32_t i = 0; status != SALVO_OK && i < count; i++) /* which a step of ours cannot give */
+        scheduler->results[i] = (struct salvo_run_result){.status = status, .message = salvo_error()};
+}
+
+/* Waits for the oldest open step, and for the one that chooses behind it. */
 static void collect(struct salvo_scheduler *scheduler)
 {
     struct planned_step *step = &scheduler->steps[scheduler->oldest_step];
-    const enum salvo_status status = salvo_engine_wait(
-        scheduler->engine, step->ticket, scheduler->results, step->count, sizeof *scheduler->results);
     scheduler->oldest_step = (scheduler->oldest_step + 1) % STEPS_AHEAD;
     scheduler->open_steps--;
+    wait_for_results(scheduler, step->ticket, step->count);
+    if (!step->choice_count)
+        note_duration(scheduler, step);
+    for (uint32_t i = 0; i < step->count; i++)
+        take_result(scheduler, &step->runs[i], &scheduler->results[i],
+            step->runs[i].holds ? 0 : step->runs[i].chooses);
+    if (!step->choice_count)
+        return;
+    wait_for_results(scheduler, step->choice_ticket, step->choice_count);
     note_duration(scheduler, step);
-    for (uint32_t i = 0; i < step->count; i++) {
-        if (status != SALVO_OK) /* which a step of ours cannot give */
-            scheduler->results[i] = (struct salvo_run_result){.status = status, .message = salvo_error()};
-        take_result(scheduler, &step->runs[i], &scheduler->results[i]);
+    for (uint32_t i = 0, choice = 0; i < step->count; i++) {
+        if (step->runs[i].is_choice)
+            take_result(scheduler, &step->runs[i], &scheduler->results[choice++], step->runs[i].chooses);
     }
+}
+
+/* The last step that was submitted is on its way while masks are made for what its runs leave to be chosen:
+ * these depend on the results of the steps before it. */
+static void choose_held(struct salvo_scheduler *scheduler)
+{
+    if (!scheduler->open_steps)
+        return;
+    struct planned_step *step =
+        &scheduler->steps[(scheduler->oldest_step + scheduler->open_steps - 1) % STEPS_AHEAD];
+    if (!step->held)
+        return;
+    while (scheduler->open_steps > 1)
+        collect(scheduler);
+    scheduler_choose(scheduler, step);
 }
 
 /* ---- The thread ---- */
@@ -501,6 +511,7 @@ static bool do_round(struct salvo_scheduler *scheduler)
     did_something |= scheduler_score(scheduler);
     did_something |= scheduler_embed(scheduler);
     const bool submitted = plan_and_submit(scheduler);
+    choose_held(scheduler);
     const uint32_t keep_open = submitted && scheduler->is_asynchronous ? STEPS_AHEAD - 1 : 0;
     while (scheduler->open_steps > keep_open) {
         collect(scheduler);

@@ -46,8 +46,9 @@ struct run {
     enum run_logits logits;
     const uint32_t *pages; /* KV page of positions 256 i .. 256 i + 255, for all positions up to the last */
     struct sampler_settings sampler;
-    uint32_t limit;     /* with repetition: the run ends once this many positions are filled; 0: none */
-    uint32_t stop_mask; /* bit i: sampling step.stop_ids[i] ends the run */
+    uint32_t limit;      /* with repetition: the run ends once this many positions are filled; 0: none */
+    uint32_t stop_mask;  /* bit i: sampling step.stop_ids[i] ends the run */
+    uint32_t logits_row; /* with step.samples_only: among the O rows of the last step */
     bool has_logprobs; /* with LOGITS_LAST: log-probabilities of the sampled id and of the `top_count` largest
                         */
     uint32_t top_count;
@@ -63,6 +64,10 @@ struct step {
      * counts as 1. A run ends at a stop id, at its limit, at the end of the context and where no id can be
      * chosen; the others continue. */
     uint32_t repeat;
+    /* Computes no token: each run, of one token with LOGITS_LAST, chooses an id from logits that the last
+     * step has left. `first` is the position of the token that they belong to, the last one of its slot; a
+     * run whose slot has not reached it does nothing. Recurrent state stays as it is. */
+    bool samples_only;
     bool keeps_hidden;           /* the hidden rows of the step are read afterwards */
     const volatile bool *cancel; /* read between tokens and phases, by atomic loads; may be NULL */
 };

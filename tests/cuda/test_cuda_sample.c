@@ -214,6 +214,7 @@ static void check_case(uint32_t vocabulary, uint32_t rows, uint32_t blocks, uint
         f.step.rows[row] = (struct cuda_row){.run = i, .slot = slot, .position = position[i]};
         f.step.runs[i] = (struct cuda_run){
             .slot = slot, .logits = asked[i] ? LOGITS_LAST : LOGITS_ALL, .sampler = sampler_of(&settings[i])};
+        f.step.runs[i].sampler.row = i;
         if (one_in(3)) {
             f.step.runs[i].sampler.logprobs = address(f.logprobs[i]);
             f.step.runs[i].sampler.top_count = next_random(MAX_TOP_LOGPROBS + 1);

@@ -8,16 +8,18 @@
 #include <string.h>
 #include <time.h>
 
-enum { RING = 4, IN_FLIGHT = 3, AHEAD = 5, MOST_SLOTS = 8, MOST_PAGES = 64 };
+enum { RING = 4, IN_FLIGHT = 3, AHEAD = 5, MOST_SLOTS = 8, MOST_PAGES = 64, MASK_WORDS = 2048 };
 
 struct job {
     uint64_t ticket;
     struct run runs[MOST_SLOTS];
     uint32_t pages[MOST_SLOTS][MOST_PAGES];
+    uint32_t masks[MOST_SLOTS][MASK_WORDS];
     int32_t *ids; /* of a prompt */
     uint32_t run_count, token_count, repeat;
     int32_t stop_ids[MAX_STOP_IDS];
     uint32_t stop_count;
+    bool samples_only;
     const volatile bool *cancel;
     enum salvo_status status;
     struct run_result results[MOST_SLOTS];
@@ -33,6 +35,7 @@ struct executor {
     struct job jobs[RING];
     uint64_t submitted, finished, waited;
     bool refuses_next;
+    size_t mask_words;
     uint32_t next[MOST_SLOTS];      /* position where a queued run has to begin; 0: ended */
     uint32_t live_rows[MOST_SLOTS]; /* logits row of the CPU's step for that of the last job */
     unsigned most_in_flight, random;
@@ -64,18 +67,22 @@ static bool is_stop_id(const struct job *job, const struct run *run, int32_t id)
 static struct step live_step(
     struct executor *device, const struct job *job, struct run *runs, int32_t *ids, uint32_t *places)
 {
-    struct step step = {.runs = runs, .ids = ids};
+    struct step step = {.runs = runs, .ids = ids, .samples_only = job->samples_only};
     uint32_t row = 0, live_row = 0;
     for (uint32_t i = 0; i < job->run_count; i++) {
         struct run run = job->runs[i];
         run.first += job->results[i].sampled;
         run.source = job->results[i].sampled ? SOURCE_LAST : run.source;
-        if (run.logits == LOGITS_LAST)
+        const bool has_row = run.logits == LOGITS_LAST || (run.logits == LOGITS_ALL && run.count == 1);
+        const uint32_t reached = job->samples_only ? run.first + 1 : run.first;
+        if (job->samples_only)
+            run.logits_row = device->live_rows[run.logits_row];
+        else if (has_row)
             device->live_rows[row++] = live_row;
-        if ((run.source == SOURCE_LAST && device->next[run.slot] != run.first) || job->results[i].failed ||
+        if ((run.source == SOURCE_LAST && device->next[run.slot] != reached) || job->results[i].failed ||
             job->results[i].ended || (job->repeat > 1 && run.limit && run.first >= run.limit))
             continue;
-        live_row += run.logits == LOGITS_LAST;
+        live_row += has_row;
         memcpy(ids + step.token_count, job->ids + run.first_row, run.count * sizeof *ids);
         run.first_row = step.token_count;
         step.token_count += run.count;
@@ -198,6 +205,7 @@ static enum salvo_status submit(struct executor *device, const struct step *step
         .token_count = step->token_count,
         .repeat = step->repeat ? step->repeat : 1,
         .stop_count = step->stop_count,
+        .samples_only = step->samples_only,
         .cancel = step->cancel,
     };
     /* Copied, as a device does: the caller may change them. */
@@ -208,6 +216,10 @@ static enum salvo_status submit(struct executor *device, const struct step *step
         memcpy(job->pages[i], run->pages, sizeof(uint32_t) * page_count);
         job->runs[i] = *run;
         job->runs[i].pages = job->pages[i];
+        if (run->sampler.mask) {
+            memcpy(job->masks[i], run->sampler.mask, sizeof(uint32_t) * device->mask_words);
+            job->runs[i].sampler.mask = job->masks[i];
+        }
     }
     if (step->stop_count)
         memcpy(job->stop_ids, step->stop_ids, step->stop_count * sizeof *step->stop_ids);
@@ -264,7 +276,7 @@ static struct executor *idle_cpu(const struct executor *device)
 static const float *logits(struct executor *device, uint32_t row)
 {
     const struct job *last = &device->jobs[(device->submitted - 1) % RING];
-    const bool is_mapped = last->runs[0].logits != LOGITS_ALL;
+    const bool is_mapped = last->runs[0].logits != LOGITS_ALL || last->runs[0].count == 1;
     return cpu_backend.logits(idle_cpu(device), is_mapped ? device->live_rows[row] : row);
 }
 
@@ -360,6 +372,8 @@ void busy_device_install(struct salvo_engine *engine)
     assert_true(engine->options.slots <= MOST_SLOTS);
     device->cpu = engine->executor;
     device->random = 1;
+    device->mask_words = (engine->program->vocabulary + 31) / 32;
+    assert_true(device->mask_words <= MASK_WORDS);
     pthread_mutex_init(&device->mutex, NULL);
     pthread_cond_init(&device->changed, NULL);
     assert_int_equal(0, pthread_create(&device->thread, NULL, work, device));

@@ -1,6 +1,7 @@
 #include "mask_checks.h"
 
 #include "cmocka_test.h"
+#include "engine/engine.h"
 #include "program/sampling.h"
 
 #include <math.h>
@@ -224,6 +225,139 @@ static void check_in_flight(struct checks *checks)
     }
 }
 
+/* ---- Choices that a run leaves to the next one ---- */
+
+static uint64_t tokens_computed(const struct checks *checks)
+{
+    return checks->engine->backend->counters(checks->engine->executor).tokens;
+}
+
+static void wait_for(
+    const struct checks *checks, uint64_t step, struct salvo_run_result *results, uint32_t count)
+{
+    ASSERT_OK(salvo_engine_wait(checks->engine, step, results, count, sizeof *results));
+    for (uint32_t i = 0; i < count; i++) {
+        if (results[i].status != SALVO_OK)
+            fail_msg("%s", results[i].message);
+    }
+}
+
+/* Starts a step in which the runs numbered from `first` on leave their choice to the next. */
+static uint64_t begin_later(struct checks *checks, uint32_t first, uint32_t count)
+{
+    struct salvo_run runs[RUNS] = {{0}};
+    uint64_t step;
+    for (uint32_t i = 0; i < count; i++) {
+        runs[i].session = checks->runs[first + i].run.session;
+        runs[i].want = SALVO_WANT_LATER;
+    }
+    ASSERT_OK(salvo_engine_submit(checks->engine, runs, count, sizeof *runs, &step));
+    return step;
+}
+
+/* Two of three runs leave the choice to the next step, which computes no token; one of these chooses alone,
+ * from the second row of logits, and the other one's token is computed again later. */
+static void check_later(struct checks *checks)
+{
+    struct checked_run *a = &checks->runs[0], *b = &checks->runs[1], *c = &checks->runs[2];
+    struct salvo_run runs[RUNS];
+    struct salvo_run_result results[RUNS];
+    uint64_t step;
+    for (int i = 0; i < 4; i++) {
+        set_sampler(a, i % 2 ? 0.9f : 0, 1, 0);
+        plan(c, NULL, 0, true, -1);
+        allow_some(checks, c->mask, (uint64_t)i + 20);
+        runs[0] = runs[1] = (struct salvo_run){.session = a->run.session, .want = SALVO_WANT_LATER};
+        runs[1].session = b->run.session;
+        runs[2] = c->run;
+        ASSERT_OK(salvo_engine_submit(checks->engine, runs, 3, sizeof *runs, &step));
+        plan(a, NULL, 0, true, i % 3 - 1);
+        allow_some(checks, a->mask, (uint64_t)i + 30);
+        plan(b, NULL, 0, i % 2, 2);
+        allow_some(checks, b->mask, (uint64_t)i + 40);
+        const uint32_t before = salvo_session_position(c->run.session);
+        wait_for(checks, step, results, 3);
+        assert_true(salvo_session_position(c->run.session) >= before);
+        assert_true(results[0].id == -1 && results[0].tokens == 1 && results[2].id >= 0);
+        const uint64_t computed = tokens_computed(checks);
+        if (i < 3)
+            submit_and_check(checks, 0, 2);
+        else
+            submit_and_check(checks, 1, 1);
+        assert_int_equal(computed, tokens_computed(checks));
+        assert_int_equal(0, b->result.tokens);
+    }
+    submit_and_check(checks, 0, 1); /* whose logits are gone */
+    assert_int_equal(0, a->result.tokens);
+}
+
+/* The same for one session, with both steps in flight; an empty mask; a choice behind a stop id. */
+static void check_later_alone(struct checks *checks)
+{
+    struct checked_run *run = &checks->runs[0];
+    struct salvo_run_result result, later;
+    uint64_t step, choice;
+    for (int i = 0; i < 6; i++) {
+        set_sampler(run, i % 2 ? 0.8f : 0, 1, 0);
+        plan(run, NULL, 0, i != 2, i);
+        allow_some(checks, run->mask, (uint64_t)i);
+        run->run.logits = run->logits;
+        step = begin_later(checks, 0, 1);
+        ASSERT_OK(salvo_engine_submit(checks->engine, &run->run, 1, sizeof run->run, &choice));
+        wait_for(checks, step, &later, 1);
+        wait_for(checks, choice, &run->result, 1);
+        check_run(checks, run);
+    }
+    step = begin_later(checks, 0, 1);
+    plan(run, NULL, 0, true, -1);
+    allow_only(checks, run->mask, -1);
+    submit(checks, 0, 1);
+    wait_for(checks, step, &later, 1);
+    assert_int_equal(SALVO_ERROR_NUMERIC, run->result.status);
+    assert_int_equal(later.position, run->result.position);
+
+    const int32_t stop = 1;
+    const uint32_t position = salvo_session_position(run->run.session);
+    uint64_t first;
+    allow_only(checks, run->mask, stop);
+    run->run.logits = NULL;
+    run->run.stop_ids = &stop;
+    run->run.stop_id_count = 1;
+    ASSERT_OK(salvo_engine_submit(checks->engine, &run->run, 1, sizeof run->run, &first));
+    step = begin_later(checks, 0, 1);
+    ASSERT_OK(salvo_engine_submit(checks->engine, &run->run, 1, sizeof run->run, &choice));
+    wait_for(checks, first, &result, 1);
+    assert_true(result.ended && result.id == stop);
+    wait_for(checks, step, &later, 1);
+    assert_true(later.tokens == 0 && later.id == -1);
+    wait_for(checks, choice, &later, 1);
+    assert_true(later.tokens == 0 && later.id == -1 && later.position == position);
+    plan(run, NULL, 0, true, 1);
+    allow_some(checks, run->mask, 9);
+    submit_and_check(checks, 0, 1);
+    assert_int_equal(position + 1, run->result.position);
+}
+
+static void check_later_arguments(struct checks *checks)
+{
+    struct checked_run *run = &checks->runs[0];
+    const int32_t ids[2] = {0, 1};
+    const struct salvo_run right = {.session = run->run.session, .want = SALVO_WANT_LATER};
+    struct salvo_run wrong[6] = {right, right, right, right, right, right};
+    wrong[0].mask = run->mask;
+    wrong[1].stop_ids = ids, wrong[1].stop_id_count = 1;
+    wrong[2].logits = run->logits;
+    wrong[3].ids = ids, wrong[3].count = 2;
+    wrong[4].logprobs = run->logprobs;
+    wrong[5].want = SALVO_WANT_LATER + 1;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        uint64_t step;
+        assert_int_equal(
+            SALVO_ERROR_ARGUMENT, salvo_engine_submit(checks->engine, &wrong[i], 1, sizeof *wrong, &step));
+        assert_non_null(strstr(salvo_error(), i < 5 ? "leaves the choice to the next" : "is not known"));
+    }
+}
+
 void check_masks(struct fixture *fixture)
 {
     struct checks checks = {.engine = fixture->engine,
@@ -244,6 +378,9 @@ void check_masks(struct fixture *fixture)
     check_company(&checks, ids);
     check_single(&checks);
     check_in_flight(&checks);
+    check_later_arguments(&checks);
+    check_later(&checks);
+    check_later_alone(&checks);
     for (int i = 0; i < RUNS; i++) {
         if (i)
             salvo_session_close(checks.runs[i].run.session);

@@ -172,7 +172,7 @@ static void mistakes_in_the_list_have_no_effect(void **state)
         {{{.session = session}, {0}}, 2, "session 2 is NULL"},
         {{{.session = session}, {.session = session}}, 2, "session 2 was given twice"},
         {{{.session = session}, {.session = other.session}}, 2, "different engines"},
-        {{{.session = session, .want = 2}}, 1, "a wish of 2"},
+        {{{.session = session, .want = 3}}, 1, "a wish of 3"},
         {{{.session = session, .want = SALVO_WANT_NOTHING}}, 1, "wants nothing"},
         {{{.session = session, .ids = ids, .count = 1, .want = SALVO_WANT_NOTHING, .logits = logits}}, 1,
             "wants nothing"},
@@ -431,6 +431,46 @@ static void masks_and_logprobs_of_any_vocabulary(void **state)
         check_masks(&fixture);
         fixture_close(&fixture);
     }
+}
+
+/* Logits that a run has left belong to its tokens: not to a state of as many others that is loaded meanwhile.
+ */
+static void a_loaded_state_drops_what_was_to_be_chosen(void **state)
+{
+    (void)state;
+    struct fixture fixture = open_batch("llama-tiny");
+    struct salvo_session *session = fixture.session;
+    int32_t *ids = some_ids(20, fixture.vocabulary, 5);
+    float *expected = calloc(fixture.vocabulary, sizeof *expected),
+          *logits = calloc(fixture.vocabulary, sizeof *logits);
+    ASSERT_OK(salvo_session_feed(session, ids, 10));
+    memcpy(expected, salvo_session_logits(session), fixture.vocabulary * sizeof *expected);
+    ASSERT_OK(salvo_session_feed(session, ids + 10, 1));
+    const size_t size = salvo_session_state_size(session);
+    void *saved = malloc(size);
+    assert_true(saved && expected && logits);
+    ASSERT_OK(salvo_session_state_save(session, saved, size));
+    ASSERT_OK(salvo_session_rollback(session, 0));
+    ASSERT_OK(salvo_session_feed(session, ids + 10, 9));
+    struct salvo_run run = {.session = session, .want = SALVO_WANT_LATER};
+    struct salvo_run_result result;
+    uint64_t step;
+    ASSERT_OK(salvo_engine_submit(fixture.engine, &run, 1, sizeof run, &step));
+    ASSERT_OK(salvo_engine_wait(fixture.engine, step, &result, 1, sizeof result));
+    assert_int_equal(10, result.position);
+    ASSERT_OK(salvo_session_state_restore(session, saved, size));
+    ASSERT_OK(salvo_session_rollback(session, 10));
+    run = (struct salvo_run){.session = session, .logits = logits};
+    ASSERT_OK(salvo_engine_submit(fixture.engine, &run, 1, sizeof run, &step));
+    ASSERT_OK(salvo_engine_wait(fixture.engine, step, &result, 1, sizeof result));
+    assert_int_equal(SALVO_OK, result.status);
+    assert_int_equal(10, result.position);
+    assert_memory_equal(expected, logits, fixture.vocabulary * sizeof *logits);
+    free(saved);
+    free(expected);
+    free(logits);
+    free(ids);
+    fixture_close(&fixture);
 }
 
 /* Callers of an older or newer version have structs of another size. */
@@ -718,6 +758,7 @@ int main(void)
         cmocka_unit_test(logprobs_are_those_of_the_model),
         cmocka_unit_test(masks_allow_ids),
         cmocka_unit_test(masks_and_logprobs_of_any_vocabulary),
+        cmocka_unit_test(a_loaded_state_drops_what_was_to_be_chosen),
         cmocka_unit_test(structs_may_have_another_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

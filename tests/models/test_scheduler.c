@@ -169,7 +169,7 @@ static void make_kind(
     kind->bias = index % 3 == 0 ? 4.0f : 0;
     kind->has_stop = index % 3 == 1;
     kind->scores = index % 6 == 4;
-    kind->has_mask = !world->is_busy && index % 5 == 2;
+    kind->has_mask = index % 5 == 2;
     kind->has_logprobs = !world->is_busy && index % 4 == 1;
     run_alone(alone, kind);
 }

@@ -262,9 +262,14 @@ static void answers_end_for_many_reasons(void **state)
     fixture_close(&fixture);
 }
 
+/* The device has been given the last token of the answer before the mask is asked for. */
 static bool allow_all_once(void *user, const int32_t *tokens, size_t count, uint32_t *mask, size_t words)
 {
     struct record *record = user;
+    const struct salvo_session *session = record->scheduler->sessions[0];
+    const uint32_t submitted = session->batch.flying ? session->batch.planned : session->position;
+    if (count)
+        assert_int_equal(record->request.count + count, submitted);
     assert_int_equal(record->masks++, count);
     assert_memory_equal(record->ids, tokens, count * sizeof *tokens);
     memset(mask, 0xff, words * sizeof *mask);
@@ -329,7 +334,7 @@ static void forced_tokens_save_steps(void **state)
     }
 }
 
-/* A device that works ahead waits for each token before the mask of the next. */
+/* A device that works by itself computes each token while the mask of the next is made. */
 static void masks_follow_the_answer(void **state)
 {
     (void)state;

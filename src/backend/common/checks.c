@@ -45,6 +45,13 @@ enum salvo_status backend_check_step(
         tokens += step->runs[i].count;
         outputs +=
             step->runs[i].logits == LOGITS_ALL ? step->runs[i].count : step->runs[i].logits == LOGITS_LAST;
+        if (step->samples_only && (step->runs[i].count != 1 || step->runs[i].logits != LOGITS_LAST ||
+                                      step->repeat > 1 || step->runs[i].logits_row >= options->outputs)) {
+            TRY(fail(SALVO_ERROR_ARGUMENT,
+                "run %u of a step that only samples has %u tokens, the logits of row %u of at most %u and %u "
+                "repetitions",
+                i, step->runs[i].count, step->runs[i].logits_row, options->outputs, step->repeat));
+        }
         if (step->repeat > 1 && (step->runs[i].count != 1 || step->runs[i].logits != LOGITS_LAST))
             TRY(fail(SALVO_ERROR_ARGUMENT, "run %u has %u tokens in a step that repeats: it must have 1", i,
                 step->runs[i].count));

@@ -145,7 +145,7 @@ static bool find_versions(
 /* Whether the slot's last step must be complete before another can be written. */
 static bool must_wait(const struct step_queue *queue, const struct step *step)
 {
-    if (!queue->state->recurrent_elements)
+    if (!queue->state->recurrent_elements || step->samples_only)
         return false;
     for (uint32_t i = 0; i < step->run_count; i++) {
         uint8_t after, other;
@@ -185,6 +185,7 @@ struct pending_step *step_queue_add(struct step_queue *queue, const struct step 
     pending->run_count = step->run_count;
     pending->token_count = step->token_count;
     pending->repeat = step_repeats(step);
+    pending->samples_only = step->samples_only;
     pending->cancel = step->cancel;
     pending->status = SALVO_OK;
     for (uint32_t i = 0; i < step->run_count; i++) {
@@ -193,10 +194,13 @@ struct pending_step *step_queue_add(struct step_queue *queue, const struct step 
         struct pending_run *out = &pending->runs[i];
         *out = (struct pending_run){.slot = run->slot,
             .first = run->first,
-            .count = run->count,
+            .count = step->samples_only ? 0 : run->count,
             .samples = run->logits == LOGITS_LAST,
-            .read_version = slot->current};
-        (void)find_versions(queue, run->slot, &out->write_version, &out->next_version);
+            .read_version = slot->current,
+            .write_version = slot->current,
+            .next_version = slot->current};
+        if (!step->samples_only)
+            (void)find_versions(queue, run->slot, &out->write_version, &out->next_version);
         slot->current = out->write_version;
     }
     queue->submitted = ticket;
@@ -214,6 +218,8 @@ uint64_t step_queue_recurrent_place(const struct step_queue *queue, uint32_t num
 
 void pending_step_note_time(const struct pending_step *pending, struct pace *pace, uint64_t spent_ns)
 {
+    if (pending->samples_only)
+        return;
     if (pending->token_count > 1)
         pace_note_chunk(pace, spent_ns / pending->repeat, pending->token_count);
     else if (pending->results[0].sampled == pending->repeat)

@@ -22,6 +22,7 @@ struct pending_run {
 struct pending_step {
     uint64_t ticket;
     uint32_t run_count, token_count, repeat;
+    bool samples_only;
     const volatile bool *cancel;
     struct pending_run *runs;   /* [slots] */
     struct run_result *results; /* [slots] */

@@ -21,6 +21,11 @@ uint32_t step_output_rows(const struct run *runs, uint32_t run_count, uint32_t *
     return count;
 }
 
+uint32_t step_logits_row(const struct step *step, const struct run *run, uint32_t output)
+{
+    return step->samples_only ? run->logits_row : output;
+}
+
 uint32_t step_repeats(const struct step *step)
 {
     return step->repeat ? step->repeat : 1;

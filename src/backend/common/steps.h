@@ -17,6 +17,9 @@ void step_place_rows(const struct run *runs, uint32_t run_count, struct row_plac
 /* Fills the O rows that get logits, in order; returns how many there are. */
 uint32_t step_output_rows(const struct run *runs, uint32_t run_count, uint32_t *output_rows);
 
+/* The row of logits that a run's id is chosen from; `output` is the run's place among those of its step. */
+uint32_t step_logits_row(const struct step *step, const struct run *run, uint32_t output);
+
 /* Tokens that a step decodes one after the other: 1 unless it repeats. */
 uint32_t step_repeats(const struct step *step);
 

@@ -12,7 +12,8 @@ void sample_work(struct executor *executor, const struct group *group, uint32_t 
         return;
 
     const uint32_t vocabulary = executor->program->vocabulary, count = row.position + 1;
-    const float *logits = row_of(executor, op->inputs[0], task, thread);
+    const uint32_t logits_row = step_logits_row(executor->step, run, task);
+    const float *logits = row_of(executor, op->inputs[0], logits_row, thread);
     int32_t *tokens = executor->tokens + slot_tokens_at(&executor->options, run->slot);
     struct run_result *result = &executor->results[executor->run_numbers[row.run]];
     int32_t id;
@@ -31,7 +32,7 @@ void sample_work(struct executor *executor, const struct group *group, uint32_t 
         return;
     }
     if (run->has_logprobs)
-        sampling_logprobs(logits, vocabulary, id, run->top_count, executor->logprobs[task]);
+        sampling_logprobs(logits, vocabulary, id, run->top_count, executor->logprobs[logits_row]);
     tokens[count] = id;
     result->sampled++;
 }

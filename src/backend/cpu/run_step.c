@@ -101,7 +101,8 @@ void step_run_groups(struct executor *executor, uint32_t first, uint32_t count)
 void step_take(struct executor *executor, const struct step *step)
 {
     executor->step = step;
-    executor->plan = step->token_count == 1 ? &executor->single : &executor->batch;
+    if (!step->samples_only) /* the logits are where the last step's plan has put them */
+        executor->plan = step->token_count == 1 ? &executor->single : &executor->batch;
     executor->live[ROWS_TOKENS] = step->token_count;
     executor->live[ROWS_RUNS] = step->run_count;
     for (uint32_t i = 0; i < step->run_count; i++) {
@@ -155,6 +156,13 @@ static void drop_repetition(struct executor *executor, uint32_t complete)
         executor->results[executor->run_numbers[i]] = (struct run_result){.sampled = complete};
 }
 
+/* The last group of the plan chooses ids from the logits that are there. */
+static void sample_only(struct executor *executor)
+{
+    step_lay_out_rows(executor);
+    step_run_groups(executor, executor->plan->group_count - 1, 1);
+}
+
 enum salvo_status step_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket)
 {
     enum salvo_status status = SALVO_OK;
@@ -163,7 +171,9 @@ enum salvo_status step_submit(struct executor *executor, const struct step *step
     step_take(executor, step);
     executor->counters.submissions++;
     executor->result_count = step->run_count;
-    const uint32_t repeats = step_repeats(step);
+    const uint32_t repeats = step->samples_only ? 0 : step_repeats(step);
+    if (step->samples_only)
+        sample_only(executor);
     for (uint32_t i = 0; i < repeats; i++) {
         step_lay_out_rows(executor);
         step_run_groups(executor, 0, executor->plan->group_count);

@@ -112,7 +112,7 @@ struct cuda_plan {
 struct cuda_ticket {
     uint64_t ticket, last_entry;
     uint32_t run_count, token_count;
-    bool repeats, cancelled, failed;
+    bool repeats, samples_only, cancelled, failed;
     const volatile bool *cancel;
 };
 
@@ -274,6 +274,9 @@ enum salvo_status cuda_launch_phases(
     struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags);
 enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index);
 enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan);
+
+/* The beginning, the sampling and the end of a step alone, with the logits of the plan. */
+enum salvo_status cuda_launch_sampling(struct executor *executor, const struct cuda_plan *plan);
 
 /* The plan for steps of so many tokens. */
 const struct cuda_plan *cuda_plan_for(const struct executor *executor, uint32_t tokens);

@@ -58,9 +58,9 @@ enum salvo_status cuda_tagged_words_clear(struct executor *executor)
         (single->scratch.tagged_words, 0, single->tables.tagged_words, executor->queue));
 }
 
-enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index)
+static enum salvo_status launch_node(
+    struct executor *executor, const struct cuda_plan *plan, const struct cuda_node *node)
 {
-    const struct cuda_node *node = &plan->tables.nodes[index];
     cuda_address machine = plan->tables.machine, packed_inputs = plan->tables.packed_inputs_at;
     cuda_address row_table =
         plan->tables.row_tables_at + (uint64_t)node->row_table * plan->tables.row_table_bytes;
@@ -110,6 +110,26 @@ enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_
         .attribute_count = attribute_count,
     };
     return CUDA_CALL(&executor->context, launch, (&config, node->function, arguments, NULL));
+}
+
+enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index)
+{
+    return launch_node(executor, plan, &plan->tables.nodes[index]);
+}
+
+/* The plan for one token has no nodes; those of any plan for many do. */
+enum salvo_status cuda_launch_sampling(struct executor *executor, const struct cuda_plan *plan)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct cuda_tables *tables = &executor->many[0].tables;
+    TRY(launch_node(executor, plan, &tables->nodes[0]));
+    for (uint32_t i = 1; i < tables->node_count; i++) {
+        if (tables->nodes[i].kind == CUDA_NODE_SAMPLE)
+            TRY(launch_node(executor, plan, &tables->nodes[i]));
+    }
+    TRY(launch_node(executor, plan, &tables->nodes[tables->node_count - 1]));
+cleanup:
+    return status;
 }
 
 /* ---- Graphs ---- */

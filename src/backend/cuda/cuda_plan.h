@@ -120,7 +120,8 @@ struct cuda_sampler {
     uint64_t bias;     /* [vocabulary] floats, or 0 */
     uint64_t mask;     /* mapped: a bit for each allowed id, or 0 */
     uint64_t logprobs; /* mapped: [1 + top_count] struct cuda_logprob, or 0 */
-    uint32_t top_count, padding;
+    uint32_t top_count;
+    uint32_t row; /* of logits that the id is chosen from */
 };
 
 /* struct sampling_logprob */
@@ -151,11 +152,12 @@ struct cuda_step {
     uint32_t repeat; /* tokens to decode, at least 1 */
     uint32_t stop_count;
     int32_t stop_ids[CUDA_MAX_STOPS];
-    uint32_t plan;      /* cuda_machine.plan of the launch that takes it */
-    uint32_t sequence;  /* entries before it, modulo 2^32 */
-    uint32_t cancelled; /* many tokens: set by the device where the host wants no more */
-    uint32_t began;     /* set by the device: when it took the step, in CUDA_TICK_NS */
-    uint32_t padding[3];
+    uint32_t plan;         /* cuda_machine.plan of the launch that takes it */
+    uint32_t sequence;     /* entries before it, modulo 2^32 */
+    uint32_t cancelled;    /* many tokens: set by the device where the host wants no more */
+    uint32_t began;        /* set by the device: when it took the step, in CUDA_TICK_NS */
+    uint32_t samples_only; /* 1: its runs choose from logits that are there; nothing is computed */
+    uint32_t padding[2];
 };
 
 enum { CUDA_TICK_NS = 1024 };

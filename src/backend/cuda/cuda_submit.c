@@ -41,9 +41,9 @@ enum salvo_status cuda_step_check(const struct executor *executor, const struct 
 
 /* ---- Writing ---- */
 
-/* `output`: the first of the run's rows of logits. */
+/* `row`: of logits, the first of the run's. */
 static struct cuda_sampler sampler_of(
-    const struct executor *executor, const struct run *run, uint32_t output, cuda_address bias)
+    const struct executor *executor, const struct run *run, uint32_t row, cuda_address bias)
 {
     const struct sampler_settings *settings = &run->sampler;
     const uint64_t mask_bytes = step_mask_words(executor->program->vocabulary) * sizeof *settings->mask,
@@ -62,8 +62,9 @@ static struct cuda_sampler sampler_of(
         .seed = settings->seed,
         .bias = settings->bias ? bias : 0,
         .mask = settings->mask ? executor->mask_address + run->slot * mask_bytes : 0,
-        .logprobs = run->has_logprobs ? executor->logprob_address + output * row_bytes : 0,
+        .logprobs = run->has_logprobs ? executor->logprob_address + row * row_bytes : 0,
         .top_count = run->top_count,
+        .row = row,
     };
 }
 
@@ -145,6 +146,8 @@ static void write_stop_ids(const struct step *step, struct cuda_step *head)
 /* Between the phases of a single token no buffer has plain floats: hidden rows come from the other plans. */
 static const struct cuda_plan *plan_of(const struct executor *executor, const struct step *step)
 {
+    if (step->samples_only)
+        return executor->last_plan;
     const uint32_t least = step->keeps_hidden ? 2 : 1;
     return cuda_plan_for(executor, step->token_count < least ? least : step->token_count);
 }
@@ -165,7 +168,8 @@ static enum salvo_status write_entry(
         .token_count = step->token_count,
         .repeat = repeat,
         .plan = plan_of(executor, step)->plan.capacity[ROWS_TOKENS],
-        .sequence = (uint32_t)executor->entries};
+        .sequence = (uint32_t)executor->entries,
+        .samples_only = step->samples_only};
     write_stop_ids(step, head);
     for (uint32_t i = 0; i < step->run_count; i++) {
         struct run run = step->runs[i];
@@ -181,7 +185,7 @@ static enum salvo_status write_entry(
             .logits = run.logits,
             .limit = run.limit,
             .stop_mask = step->run_count > 1 ? run.stop_mask : UINT32_MAX,
-            .sampler = sampler_of(executor, &run, outputs, bias),
+            .sampler = sampler_of(executor, &run, step_logits_row(step, &run, outputs), bias),
         };
         outputs += run.logits == LOGITS_ALL ? run.count : run.logits == LOGITS_LAST;
         if (executor->state.pages_per_slot) {
@@ -258,8 +262,10 @@ static void harvest(struct executor *executor, uint64_t entry)
             results[i].failed_position = left[i].number;
         }
     }
-    note_time(executor, token_count, left);
-    executor->counters.tokens += ticket->repeats ? sampled : token_count;
+    if (!ticket->samples_only) {
+        note_time(executor, token_count, left);
+        executor->counters.tokens += ticket->repeats ? sampled : token_count;
+    }
     /* Mapped memory of `done`, results, ids, and the number of ids so far. */
     executor->counters.bytes_read_back += sizeof(uint32_t) + run_count * sizeof *left +
                                           sampled * (sizeof(int32_t) + (sampled > 1 ? sizeof(uint32_t) : 0));
@@ -428,7 +434,8 @@ static enum salvo_status submit_entry(struct executor *executor, const struct st
     if (executor->entries - executor->finished_entries == CUDA_STEP_RING_ENTRIES)
         TRY(cuda_entries_finish(executor, executor->finished_entries + 1));
     TRY(write_entry(executor, step, skip, repeat));
-    TRY(cuda_launch_plan(executor, plan_of(executor, step)));
+    TRY(step->samples_only ? cuda_launch_sampling(executor, plan_of(executor, step))
+                           : cuda_launch_plan(executor, plan_of(executor, step)));
     executor->ticket_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = ticket->ticket;
     executor->run_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = run;
     executor->entries++;
@@ -460,7 +467,7 @@ cleanup:
 static bool takes_turns(const struct executor *executor, const struct step *step)
 {
     if (step->token_count < 2 || step->token_count > executor->turns ||
-        step->run_count != step->token_count || step->keeps_hidden)
+        step->run_count != step->token_count || step->keeps_hidden || step->samples_only)
         return false;
     for (uint32_t i = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
@@ -518,6 +525,7 @@ enum salvo_status cuda_step_submit(struct executor *executor, const struct step 
             .run_count = step->run_count,
             .token_count = step->token_count,
             .repeats = step->repeat > 1,
+            .samples_only = step->samples_only,
             .cancel = step->cancel};
         memset(results_of(executor, number), 0, executor->options.slots * sizeof(struct run_result));
         executor->last_ticket = number;

@@ -72,14 +72,14 @@ static const int32_t *tokens(struct executor *executor, uint32_t slot)
 static const struct sampling_logprob *logprobs(struct executor *executor, uint32_t row)
 {
     struct step_header *entry = metal_ring_entry(executor, executor->last->pending->ticket);
-    const uint32_t *words = (const uint32_t *)(const void *)entry;
-    const uint32_t *place = words + entry->rows_at + 2 * (size_t)words[entry->outputs_at + row];
-    const struct step_run *run = (const struct step_run *)(const void *)(entry + 1) + place[0];
+    const struct step_run *run = (const struct step_run *)(const void *)(entry + 1);
     const float *values = logits(executor, row);
     if (!values)
         return NULL;
-    sampling_logprobs(values, executor->program->vocabulary, tokens(executor, run->slot)[place[1] + 1],
-        MAX_TOP_LOGPROBS, executor->logprobs);
+    while (run->logits != LOGITS_LAST || run->logits_row != row)
+        run++;
+    sampling_logprobs(values, executor->program->vocabulary,
+        tokens(executor, run->slot)[run->first + run->count], MAX_TOP_LOGPROBS, executor->logprobs);
     return executor->logprobs;
 }
 

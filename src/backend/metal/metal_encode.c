@@ -72,8 +72,11 @@ static enum salvo_status encode(struct executor *executor, struct metal_step *st
     if (!encoding.encoder)
         TRY(metal_fail(&executor->device, "computeCommandEncoder", NULL));
     for (uint32_t token = first_token; token < first_token + tokens; token++) {
-        for (uint32_t i = 0; i < count; i++)
-            encode_dispatch(&encoding, &step->plan->dispatches[first + i], token);
+        for (uint32_t i = 0; i < count; i++) {
+            encoding.waits |= step->pending->samples_only && i + 1 == count;
+            if (!step->pending->samples_only || i == 0 || i + 1 == count) /* takes the step; samples */
+                encode_dispatch(&encoding, &step->plan->dispatches[first + i], token);
+        }
     }
     objc_end_encoding(encoding.encoder);
     if (is_last)

@@ -89,7 +89,8 @@ struct step_header {
     uint32_t rows_at;  /* [tokens] {run, position} */
     uint32_t outputs_at, pages_at, pages_stride, ids_at;
     uint32_t context;
-    uint32_t cancelled; /* set by the host while the step runs */
+    uint32_t cancelled;    /* set by the host while the step runs */
+    uint32_t samples_only; /* 1: its runs choose from logits that are there; nothing is computed */
     uint32_t stop_count;
     int32_t stop_ids[METAL_STOP_IDS];
 };
@@ -97,7 +98,8 @@ struct step_header {
 struct step_run {
     uint32_t slot, first, count, first_row, logits, source, limit, stop_mask;
     uint32_t read_version, write_version, next_version;
-    uint32_t is_live; /* 0: it has ended, or its slot is not at its first position */
+    uint32_t logits_row; /* that the id is chosen from */
+    uint32_t is_live;    /* 0: it has ended, or its slot is not at its first position */
     uint32_t has_mask, has_bias;
     struct device_sampler settings;
     /* Results. */

@@ -181,6 +181,7 @@ static void write_entry(struct executor *executor, const struct step *step, stru
         (uint32_t *)(void *)(executor->masks.bytes + pending->ticket % RING_ENTRIES * executor->mask_bytes);
     *entry = (struct step_header){.context = options->context,
         .pages_stride = executor->state.pages_per_slot,
+        .samples_only = step->samples_only,
         .stop_count = step->stop_count < MAX_STOP_IDS ? step->stop_count : MAX_STOP_IDS};
     entry->rows_at = (uint32_t)((sizeof *entry + options->slots * sizeof(struct step_run)) / sizeof *words);
     entry->outputs_at = entry->rows_at + 2 * options->batch;
@@ -193,9 +194,11 @@ static void write_entry(struct executor *executor, const struct step *step, stru
     out->live[ROWS_RUNS] = step->run_count;
     out->live[ROWS_OUTPUTS] = step_output_rows(step->runs, step->run_count, words + entry->outputs_at);
     memcpy(entry->given, out->live, sizeof entry->given);
-    for (uint32_t i = 0; i < step->run_count; i++) {
+    for (uint32_t i = 0, output = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
         entry_runs(entry)[i] = device_run(run, &pending->runs[i]);
+        entry_runs(entry)[i].logits_row = step_logits_row(step, run, output);
+        output += run->logits == LOGITS_ALL ? run->count : run->logits == LOGITS_LAST;
         memcpy(words + entry->pages_at + (size_t)i * entry->pages_stride, run->pages,
             run_page_count(options, run, pending->repeat) * sizeof *words);
         if (run->source == SOURCE_IDS)
@@ -221,7 +224,9 @@ enum salvo_status metal_step_begin(
     struct metal_step *added = &executor->steps[(queue->submitted + 1) % RING_ENTRIES];
     note_time(executor, added);
     metal_release_commands(added);
-    added->plan = step->token_count == 1 ? &executor->single : &executor->batch;
+    added->plan = step->samples_only       ? executor->last->plan
+                  : step->token_count == 1 ? &executor->single
+                                           : &executor->batch;
     (void)step_queue_add(queue, step);
     write_entry(executor, step, added);
     executor->last = added;

@@ -62,6 +62,7 @@ struct vulkan_plan {
     VkDescriptorSet *sets; /* [dispatches]; equal sets are shared */
     VkCommandBuffer commands;
     VkCommandBuffer commands_ahead; /* a single token's commands, TOKENS_AHEAD times */
+    VkCommandBuffer sampling;       /* takes a step and samples, without computing anything */
     uint32_t barriers;
 };
 
@@ -219,6 +220,9 @@ struct project_token vulkan_project_token(
 enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_plan *plan);
 enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_plan *plan, uint32_t first,
     uint32_t count, uint32_t times, VkCommandBuffer commands, VkQueryPool stamps);
+
+/* The commands that take a step and sample, of the first and the last dispatch. */
+enum salvo_status vulkan_plan_record_sampling(struct executor *executor, struct vulkan_plan *plan);
 
 /* vulkan_step.c: submitting writes a step into the next entry of the ring and returns its ticket. */
 enum salvo_status vulkan_steps_open(struct executor *executor);

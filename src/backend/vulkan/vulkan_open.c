@@ -189,6 +189,7 @@ static enum salvo_status record(struct executor *executor, struct vulkan_plan *p
     if (plan->commands_ahead)
         TRY(vulkan_plan_record(
             executor, plan, 0, plan->dispatch_count, TOKENS_AHEAD, plan->commands_ahead, VK_NULL_HANDLE));
+    TRY(vulkan_plan_record_sampling(executor, plan));
 cleanup:
     return status;
 }

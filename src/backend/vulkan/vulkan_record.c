@@ -99,6 +99,7 @@ enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_p
     CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->commands));
     if (plan == &executor->single)
         CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->commands_ahead));
+    CHECK(device, AllocateCommandBuffers, (device->handle, &commands, &plan->sampling));
 cleanup:
     memory_free(layouts);
     memory_free(different);
@@ -114,6 +115,8 @@ void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan)
         device->call.FreeCommandBuffers(device->handle, executor->command_pool, 1, &plan->commands);
     if (plan->commands_ahead)
         device->call.FreeCommandBuffers(device->handle, executor->command_pool, 1, &plan->commands_ahead);
+    if (plan->sampling)
+        device->call.FreeCommandBuffers(device->handle, executor->command_pool, 1, &plan->sampling);
     if (plan->pool)
         device->call.DestroyDescriptorPool(device->handle, plan->pool, NULL);
     vulkan_buffer_close(device, &plan->row_table);
@@ -192,6 +195,47 @@ static uint32_t record_dispatches(const struct executor *executor, const struct 
     return barriers;
 }
 
+/* After all earlier submissions, steps and copies. */
+static enum salvo_status begin_commands(const struct executor *executor, VkCommandBuffer commands)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct vulkan_device *device = &executor->device;
+    const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
+    const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+        .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT}; /* several steps can be in flight */
+    CHECK(device, BeginCommandBuffer, (commands, &begin));
+    add_barrier(executor, commands, compute | VK_PIPELINE_STAGE_TRANSFER_BIT,
+        VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, compute,
+        VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
+cleanup:
+    return status;
+}
+
+/* The host reads what the shaders have written. */
+static enum salvo_status end_commands(const struct executor *executor, VkCommandBuffer commands)
+{
+    enum salvo_status status = SALVO_OK;
+    add_barrier(executor, commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+        VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+    CHECK(&executor->device, EndCommandBuffer, (commands));
+cleanup:
+    return status;
+}
+
+enum salvo_status vulkan_plan_record_sampling(struct executor *executor, struct vulkan_plan *plan)
+{
+    enum salvo_status status = SALVO_OK;
+    const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
+    TRY(begin_commands(executor, plan->sampling));
+    (void)record_dispatches(executor, plan, 0, 1, plan->sampling, VK_NULL_HANDLE);
+    add_barrier(executor, plan->sampling, compute, VK_ACCESS_SHADER_WRITE_BIT, compute,
+        VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
+    (void)record_dispatches(executor, plan, plan->dispatch_count - 1, 1, plan->sampling, VK_NULL_HANDLE);
+    TRY(end_commands(executor, plan->sampling));
+cleanup:
+    return status;
+}
+
 enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_plan *plan, uint32_t first,
     uint32_t count, uint32_t times, VkCommandBuffer commands, VkQueryPool stamps)
 {
@@ -199,12 +243,7 @@ enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_pl
     const struct vulkan_device *device = &executor->device;
     const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
     const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
-    const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
-        .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT}; /* several steps can be in flight */
-    CHECK(device, BeginCommandBuffer, (commands, &begin));
-    /* After all earlier submissions, steps and copies. */
-    add_barrier(executor, commands, compute | VK_PIPELINE_STAGE_TRANSFER_BIT,
-        VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT, compute, shader);
+    TRY(begin_commands(executor, commands));
     if (stamps) {
         device->call.CmdResetQueryPool(commands, stamps, 0, count + 1);
         device->call.CmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps, 0);
@@ -214,9 +253,7 @@ enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_pl
             add_barrier(executor, commands, compute, VK_ACCESS_SHADER_WRITE_BIT, compute, shader);
         plan->barriers = record_dispatches(executor, plan, first, count, commands, stamps);
     }
-    add_barrier(executor, commands, compute, VK_ACCESS_SHADER_WRITE_BIT, VK_PIPELINE_STAGE_HOST_BIT,
-        VK_ACCESS_HOST_READ_BIT);
-    CHECK(device, EndCommandBuffer, (commands));
+    TRY(end_commands(executor, commands));
 cleanup:
     return status;
 }

@@ -60,9 +60,10 @@ struct step_header {
     UINT repeat;                             /* number of tokens to sample, at least 1 */
     UINT context, slots;
     UINT stop_count;
-    UINT entry;       /* entry in the ring of results */
-    UINT cancelled;   /* set by the host in the ring: no more repetitions */
-    UINT cancel_mask; /* the device reads `cancelled` when (repetitions left & cancel_mask) == 0 */
+    UINT entry;        /* entry in the ring of results */
+    UINT cancelled;    /* set by the host in the ring: no more repetitions */
+    UINT cancel_mask;  /* the device reads `cancelled` when (repetitions left & cancel_mask) == 0 */
+    UINT samples_only; /* 1: its runs choose from logits that are there; nothing is computed */
     INT stop_ids[STEP_STOP_IDS];
 };
 
@@ -73,14 +74,15 @@ struct step_run {
     UINT read_version, write_version, next_version; /* of recurrent state; next: of the next repetition */
     UINT has_bias;                                  /* the row of BIND_BIAS, counted from 1; 0: none */
     STRUCT(device_sampler) settings;
-    UINT source;    /* enum run_source */
-    UINT stop_mask; /* bit i: stop_ids[i] of the header ends it */
-    UINT has_mask;  /* 1: the slot's row of BIND_MASKS has a bit for each allowed id */
-    UINT logprobs;  /* 0, or 1 + the number of most likely ids */
+    UINT source;     /* enum run_source */
+    UINT stop_mask;  /* bit i: stop_ids[i] of the header ends it */
+    UINT has_mask;   /* 1: the slot's row of BIND_MASKS has a bit for each allowed id */
+    UINT logprobs;   /* 0, or 1 + the number of most likely ids */
+    UINT logits_row; /* that the id is chosen from */
 };
 
 /* The structs as words, as they are copied, and the members that take.comp reads. */
-SHARED_ENUM(HEADER_WORDS, 45)
+SHARED_ENUM(HEADER_WORDS, 46)
 SHARED_ENUM(TOKENS_WORD, 0)
 SHARED_ENUM(RUNS_WORD, 1)
 SHARED_ENUM(OUTPUTS_WORD, 2)
@@ -88,7 +90,8 @@ SHARED_ENUM(REPEAT_WORD, 6)
 SHARED_ENUM(ENTRY_WORD, 10)
 SHARED_ENUM(CANCELLED_WORD, 11)
 SHARED_ENUM(CANCEL_MASK_WORD, 12)
-SHARED_ENUM(RUN_WORDS, 29)
+SHARED_ENUM(SAMPLES_ONLY_WORD, 13)
+SHARED_ENUM(RUN_WORDS, 30)
 SHARED_ENUM(RUN_SLOT, 0)
 SHARED_ENUM(RUN_FIRST, 1)
 SHARED_ENUM(RUN_COUNT, 2)

@@ -22,6 +22,7 @@ IS_AT(step_header, repeat, REPEAT_WORD);
 IS_AT(step_header, entry, ENTRY_WORD);
 IS_AT(step_header, cancelled, CANCELLED_WORD);
 IS_AT(step_header, cancel_mask, CANCEL_MASK_WORD);
+IS_AT(step_header, samples_only, SAMPLES_ONLY_WORD);
 IS_AT(step_run, slot, RUN_SLOT);
 IS_AT(step_run, first, RUN_FIRST);
 IS_AT(step_run, count, RUN_COUNT);
@@ -294,19 +295,26 @@ enum salvo_status vulkan_step_begin(
         .stop_count = step->stop_count < MAX_STOP_IDS ? step->stop_count : MAX_STOP_IDS,
         .entry = (uint32_t)((ticket - 1) % RING_ENTRIES),
         .cancel_mask = vulkan_cancel_mask(executor),
+        .samples_only = step->samples_only,
     };
     if (header.stop_count)
         memcpy(header.stop_ids, step->stop_ids, header.stop_count * sizeof *step->stop_ids);
     write_words(executor, step, &header, entry + executor->step_words_at);
     memcpy(entry, &header, sizeof header);
     biased = 0;
-    for (uint32_t i = 0; i < step->run_count; i++) {
-        write_run(&step->runs[i], &pending->runs[i], &runs[i]);
-        runs[i].has_bias = step->runs[i].sampler.bias ? bias_rows[biased++] : 0;
+    for (uint32_t i = 0, output = 0; i < step->run_count; i++) {
+        const struct run *run = &step->runs[i];
+        write_run(run, &pending->runs[i], &runs[i]);
+        runs[i].has_bias = run->sampler.bias ? bias_rows[biased++] : 0;
+        runs[i].logits_row = step_logits_row(step, run, output);
+        if (step->samples_only) /* without argmax.comp the largest logit is found as others are */
+            runs[i].settings.is_argmax = 0;
+        output += run->logits == LOGITS_ALL ? run->count : run->logits == LOGITS_LAST;
     }
     memset(outcomes_of(executor, ticket), 0, step->run_count * sizeof(struct run_outcome));
     executor->begun_ns[ticket % RING_ENTRIES] = 0;
-    executor->last_outputs = header.outputs;
+    if (!step->samples_only)
+        executor->last_outputs = header.outputs;
     executor->logits_are_read = false;
     *out = pending;
 cleanup:
@@ -355,7 +363,9 @@ static enum salvo_status submit_plan(
     while (left > 0) {
         for (uint32_t room = left < together ? left : together, each; room > 0; room -= each, left -= each) {
             each = plan->commands_ahead && room >= TOKENS_AHEAD ? TOKENS_AHEAD : 1;
-            commands[count++] = each > 1 ? plan->commands_ahead : plan->commands;
+            commands[count++] = pending->samples_only ? plan->sampling
+                                : each > 1            ? plan->commands_ahead
+                                                      : plan->commands;
         }
         if (left > 0)
             TRY(submit_commands(executor, pending, commands, count, false));
@@ -364,8 +374,9 @@ static enum salvo_status submit_plan(
     if (executor->idle.is_measured)
         commands[count++] = executor->idle.end[entry];
     TRY(submit_commands(executor, pending, commands, count, true));
-    executor->counters.dispatches += (uint64_t)pending->repeat * plan->dispatch_count;
-    executor->counters.barriers += (uint64_t)pending->repeat * plan->barriers;
+    executor->counters.dispatches +=
+        pending->samples_only ? 2 : (uint64_t)pending->repeat * plan->dispatch_count;
+    executor->counters.barriers += pending->samples_only ? 1 : (uint64_t)pending->repeat * plan->barriers;
 cleanup:
     return status;
 }
@@ -378,7 +389,8 @@ enum salvo_status vulkan_submit(struct executor *executor, const struct step *st
     if (step->repeat > MAX_REPEAT)
         TRY(fail(SALVO_ERROR_ARGUMENT, "a step repeats at most %d times, not %u", MAX_REPEAT, step->repeat));
     TRY(vulkan_step_begin(executor, step, &pending));
-    executor->last_plan = step->token_count == 1 ? &executor->single : &executor->batch;
+    if (!step->samples_only)
+        executor->last_plan = step->token_count == 1 ? &executor->single : &executor->batch;
     vulkan_chunk_begin(executor, pending);
     TRY(submit_plan(executor, executor->last_plan, pending));
     *out_ticket = pending->ticket;

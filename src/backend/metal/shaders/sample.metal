@@ -222,7 +222,7 @@ kernel void sample(constant sample_arguments &arguments [[buffer(0)]], device fl
     device step_run *run = run_at(step, index);
     if (run->logits != METAL_LOGITS_LAST || !run->is_live)
         return;
-    device const float *logits = arena + arguments.logits + (ulong)output * vocabulary;
+    device const float *logits = arena + arguments.logits + (ulong)run->logits_row * vocabulary;
     device int *slot_tokens = tokens + (ulong)run->slot * (step->context + 1);
     sampler s;
     s.logits = logits;

@@ -22,7 +22,7 @@ inline void advance_run(device step_header *step, device step_run *run, device u
 /* A run that continues from a token that the step before it did not reach computes nothing. */
 inline void take_run(device step_header *step, device step_run *run, device uint *next, device int *tokens)
 {
-    run->is_live = run->source != METAL_SOURCE_LAST || next[run->slot] == run->first;
+    run->is_live = run->source != METAL_SOURCE_LAST || next[run->slot] == run->first + step->samples_only;
     if (!run->is_live)
         return;
     next[run->slot] = run->first + run->count;

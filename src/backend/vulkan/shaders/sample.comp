@@ -122,9 +122,9 @@ bool is_allowed(step_run run, uint id)
 }
 
 /* The mask comes last: neither bias nor penalties give a probability to an id that has none. */
-void load_logits(step_run run, uint run_index, uint output_index, uint position)
+void load_logits(step_run run, uint run_index, uint logits_row, uint position)
 {
-    uint from = arguments.logits + output_index * vocabulary;
+    uint from = arguments.logits + logits_row * vocabulary;
     for (uint i = tid; i < vocabulary; i += THREADS) {
         precise float logit = arena[from + i];
         if (run.has_bias != 0)
@@ -337,9 +337,9 @@ uint choose(step_run run, uvec2 cut, uint position)
     return found_index;
 }
 
-uint sample_row(step_run run, uint run_index, uint output_index, uint position)
+uint sample_row(step_run run, uint run_index, uint logits_row, uint position)
 {
-    load_logits(run, run_index, output_index, position);
+    load_logits(run, run_index, logits_row, position);
     uvec2 mine = NOTHING_CHOSEN;
     for (uint i = tid; i < vocabulary; i += THREADS) {
         if (order_at(i) > ORDER_LOWEST)
@@ -377,17 +377,17 @@ float sum_of_all(float mine)
 /* Relative to the largest logit; equal infinities have difference 0, not NaN. */
 float below_largest(uint order) { return order == largest.x ? 0.0 : logit_of(order) - largest_logit; }
 
-void store_logprob(uint output_index, uint place, uint id, float log_sum)
+void store_logprob(uint logits_row, uint place, uint id, float log_sum)
 {
-    uint at = output_index * LOGPROB_WORDS + place * 2, order = order_at(id);
+    uint at = logits_row * LOGPROB_WORDS + place * 2, order = order_at(id);
     logprobs[at] = id;
     logprobs[at + 1] = order > ORDER_LOWEST ? floatBitsToUint(below_largest(order) - log_sum) : 0xff800000u;
 }
 
 /* Log-probabilities from the unmodified logits. `best` collects the most likely ids, and each finds its rank. */
-void write_logprobs(uint output_index, uint chosen, uint top_count)
+void write_logprobs(uint logits_row, uint chosen, uint top_count)
 {
-    uint from = arguments.logits + output_index * vocabulary;
+    uint from = arguments.logits + logits_row * vocabulary;
     uvec2 mine = NOTHING_CHOSEN;
     for (uint i = tid; i < vocabulary; i += THREADS) {
         uint order = order_of(arena[from + i]);
@@ -405,7 +405,7 @@ void write_logprobs(uint output_index, uint chosen, uint top_count)
     }
     float log_sum = log(sum_of_all(sum));
     if (tid == 0)
-        store_logprob(output_index, 0, chosen, log_sum);
+        store_logprob(logits_row, 0, chosen, log_sum);
     if (top_count == 0)
         return;
     uvec2 cut = find_cut(KEEP_ALL, uvec2(top_count, 0), false);
@@ -422,10 +422,10 @@ void write_logprobs(uint output_index, uint chosen, uint top_count)
         uint rank = 0;
         for (uint i = 0; i < found_index; i++)
             rank += i != tid && better(best[tid], best[i]) == best[i] ? 1 : 0;
-        store_logprob(output_index, 1 + rank, best[tid].y, log_sum);
+        store_logprob(logits_row, 1 + rank, best[tid].y, log_sum);
     } else if (tid < top_count) {
-        logprobs[output_index * LOGPROB_WORDS + 2 + tid * 2] = 0xffffffffu;
-        logprobs[output_index * LOGPROB_WORDS + 3 + tid * 2] = 0xff800000u;
+        logprobs[logits_row * LOGPROB_WORDS + 2 + tid * 2] = 0xffffffffu;
+        logprobs[logits_row * LOGPROB_WORDS + 3 + tid * 2] = 0xff800000u;
     }
 }
 
@@ -482,10 +482,10 @@ void main()
         step_run run = runs[run_index];
         if (output_index >= outputs || run.logits != LOGITS_LAST)
             continue;
-        uint id = run.settings.is_argmax != 0 ? best_of_all(mine).y : sample_row(run, run_index, output_index, position);
+        uint id = run.settings.is_argmax != 0 ? best_of_all(mine).y : sample_row(run, run_index, run.logits_row, position);
         finish(run, run_index, position, left, own_stop, id);
         if (run.logprobs != 0 && id != NOTHING_CHOSEN.y)
-            write_logprobs(output_index, id, run.logprobs - 1);
+            write_logprobs(run.logits_row, id, run.logprobs - 1);
         barrier();
     }
 }

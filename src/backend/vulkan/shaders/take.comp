@@ -79,12 +79,12 @@ void load_step()
 /* The next position of a slot. */
 uint reached_by(uint slot) { return slot < WINDOW ? reached[slot] : next[slot]; }
 
-/* Whether a run continues from a token that the previous step did not reach. */
+/* Whether a run continues from a token that the previous step did not reach, or samples behind one. */
 bool misses_position(uint run)
 {
     if (run_word(run, RUN_SOURCE) != SOURCE_LAST)
         return false;
-    return reached_by(run_word(run, RUN_SLOT)) != run_word(run, RUN_FIRST);
+    return reached_by(run_word(run, RUN_SLOT)) != run_word(run, RUN_FIRST) + header_word(SAMPLES_ONLY_WORD);
 }
 
 void store_part(uint part, uint count)
@@ -227,7 +227,8 @@ void main()
     }
     barrier();
 #ifdef EMBEDS
-    int id = live_runs != 0 ? id_of_token() : -1;
+    /* Logits may lie where the embedding would go. */
+    int id = live_runs != 0 && header_word(SAMPLES_ONLY_WORD) == 0 ? id_of_token() : -1;
 #endif
     if (repeats)
         store_header_and_runs(min(word_count, WINDOW));

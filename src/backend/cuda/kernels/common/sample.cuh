@@ -560,7 +560,8 @@ static __device__ __noinline__ void sample_find_logprobs(const cuda_machine &m, 
     const uint32_t top_count = __ldcg(&sampler->top_count);
     cuda_logprob *out = reinterpret_cast<cuda_logprob *>(sample_load(&sampler->logprobs));
     sample_part p = {};
-    p.raw = p.logits = reinterpret_cast<const float *>(m.logits) + static_cast<size_t>(output) * m.vocabulary;
+    p.raw = p.logits =
+        reinterpret_cast<const float *>(m.logits) + static_cast<size_t>(__ldcg(&sampler->row)) * m.vocabulary;
     p.vocabulary = m.vocabulary;
     p.thread = thread;
     p.threads = threads;
@@ -664,7 +665,8 @@ static __device__ __noinline__ void sample_stage(const cuda_machine &m, uint32_t
             p.groups *= 2;
         p.counts = reinterpret_cast<uint32_t *>(p.row + 1);
         p.adjusted = reinterpret_cast<float *>(p.counts + (m.vocabulary + 3) / 4 * 4);
-        p.raw = reinterpret_cast<const float *>(m.logits) + static_cast<size_t>(output) * m.vocabulary;
+        p.raw = reinterpret_cast<const float *>(m.logits) +
+                static_cast<size_t>(__ldcg(&run->sampler.row)) * m.vocabulary;
         p.logits =
             p.settings.mask || p.settings.bias || sample_has_penalties(p.settings) ? p.adjusted : p.raw;
         p.shared = reinterpret_cast<unsigned long long *>(shared);

@@ -107,12 +107,14 @@ template <int THREADS> KERNEL_INLINE bool take_step(const cuda_machine &machine)
     return true;
 }
 
-/* Whether a run starts at its slot's next position, and the slot has not ended. */
+/* Whether a run starts at its slot's next position, or, where it only samples, ends there; and the slot has
+ * not ended. */
 KERNEL_INLINE bool run_is_live(const cuda_machine &machine, uint32_t index)
 {
     const cuda_run *run = (const cuda_run *)(machine.step + machine.runs_at) + index;
     const cuda_slot *state = (const cuda_slot *)machine.slot_states + __ldcg(&run->slot);
-    return __ldcg(&state->next) == __ldcg(&run->first) && !__ldcg(&state->ended);
+    const uint32_t begin = __ldcg(&run->first) + __ldcg(&((const cuda_step *)machine.step)->samples_only);
+    return __ldcg(&state->next) == begin && !__ldcg(&state->ended);
 }
 
 /* ---- One token after the other ---- */

@@ -198,7 +198,8 @@ KERNEL_INLINE void finish_run(const cuda_machine &machine, uint32_t index)
         cuda_slot *slot = (cuda_slot *)machine.slot_states + __ldcg(&run->slot);
         slot->next = first + count;
         slot->ended = ended;
-        slot->version ^= 1;
+        if (!__ldcg(&step->samples_only))
+            slot->version ^= 1;
     }
 }
 
