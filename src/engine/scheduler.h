@@ -26,7 +26,7 @@
 
 enum {
     STEPS_AHEAD = 2,        /* open steps on a device that works by itself */
-    LEAST_STEP_TOKENS = 16, /* prompt tokens of a step */
+    LEAST_STEP_TOKENS = 4,  /* prompt tokens of a step */
     MEASURED_TOKENS = 64,   /* of the prompt that is timed when a scheduler is opened */
     MOST_DECODES = 4,       /* tokens that a request decodes in one step */
 };

@@ -393,7 +393,7 @@ static void quick_devices_decode_several_tokens_at_once(void **state)
 static void prompts_take_turns(void **state)
 {
     (void)state;
-    enum { LONG = 120, SHORT = 20, LEAST = 16 };
+    enum { LONG = 120, SHORT = 20, LEAST = 4 };
     struct fixture fixture = scheduler_open_engine(made_model("llama-tiny", "Q8_0"), false, CONTEXT, 0);
     struct salvo_scheduler_options options = SALVO_SCHEDULER_OPTIONS_INIT;
     struct salvo_scheduler *scheduler;
