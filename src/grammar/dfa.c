@@ -30,31 +30,82 @@ struct dfa *dfa_new(struct expr_pool *pool, uint32_t count)
     return dfa->next && dfa->accepts ? dfa : NULL;
 }
 
+/* The states from which each state is reached: those of state i are from[first[i]] to from[first[i + 1]]. */
+struct arrivals {
+    size_t *first;
+    uint32_t *from;
+};
+
+static enum salvo_status find_arrivals(uint32_t count, uint32_t (*const next)[256], struct arrivals *out)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(NEW(&out->first, (size_t)count + 2));
+    for (int store = 0; store < 2; store++) {
+        for (uint32_t state = 1; state < count; state++) {
+            uint32_t before = 0;
+            for (unsigned byte = 0; byte < 256; byte++) {
+                const uint32_t target = next[state][byte];
+                if (target && target != before && !store)
+                    out->first[target + 1]++;
+                else if (target && target != before)
+                    out->from[--out->first[target + 1]] = state;
+                before = target;
+            }
+        }
+        for (uint32_t i = 1; i <= count && !store; i++)
+            out->first[i + 1] += out->first[i];
+        if (!store)
+            TRY(NEW(&out->from, out->first[count + 1] + 1));
+    }
+cleanup:
+    return status;
+}
+
+/* Marks the states that lead to an accepting one. */
+static enum salvo_status mark_alive(
+    uint32_t count, uint32_t (*const next)[256], const bool *accepts, bool *alive)
+{
+    enum salvo_status status = SALVO_OK;
+    struct arrivals arrivals = {0};
+    uint32_t *todo = NULL, todo_count = 0;
+    TRY(find_arrivals(count, next, &arrivals));
+    TRY(NEW(&todo, count));
+    for (uint32_t state = 1; state < count; state++) {
+        alive[state] = accepts[state];
+        if (alive[state])
+            todo[todo_count++] = state;
+    }
+    while (todo_count > 0) {
+        const uint32_t state = todo[--todo_count];
+        for (size_t i = arrivals.first[state + 1]; i < arrivals.first[state + 2]; i++) {
+            if (!alive[arrivals.from[i]]) {
+                alive[arrivals.from[i]] = true;
+                todo[todo_count++] = arrivals.from[i];
+            }
+        }
+    }
+cleanup:
+    memory_free(arrivals.first);
+    memory_free(arrivals.from);
+    memory_free(todo);
+    return status;
+}
+
 /* Copies the states that lead to an accepting one; all others become dead. */
 static const struct dfa *trimmed(
     struct expr_pool *pool, uint32_t count, uint32_t (*const next)[256], const bool *accepts)
 {
     uint32_t *numbers = NULL, kept = 1;
-    bool *alive = NULL, changed = true;
+    bool *alive = NULL;
     struct dfa *dfa = NULL;
     if (pool->status == SALVO_OK)
         pool->status = NEW(&numbers, count);
     if (pool->status == SALVO_OK)
         pool->status = NEW(&alive, count);
+    if (pool->status == SALVO_OK && count > 1)
+        pool->status = mark_alive(count, next, accepts, alive);
     if (pool->status != SALVO_OK || !numbers || !alive || !next || !accepts)
         goto cleanup;
-    for (uint32_t state = 1; state < count; state++)
-        alive[state] = accepts[state];
-    while (changed) {
-        changed = false;
-        for (uint32_t state = count; --state > 0;) {
-            for (unsigned byte = 0; byte < 256 && !alive[state]; byte++) {
-                const uint32_t after = next[state][byte];
-                alive[state] = after && alive[after];
-                changed |= alive[state];
-            }
-        }
-    }
     for (uint32_t state = 1; state < count; state++)
         numbers[state] = alive[state] ? kept++ : 0;
     if (count > 1 && !alive[1])

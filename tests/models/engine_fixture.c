@@ -1,10 +1,10 @@
 #include "engine_fixture.h"
 
 #include "cmocka_test.h"
-#include "gguf/gguf_writer.h"
 #include "model_write.h"
 #include "program/sampling.h"
 #include "unit/text_sample.h"
+#include "vocabulary_copy.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -82,42 +82,12 @@ const char *made_model_of(const char *shape, const char *mix, uint32_t vocabular
     return path;
 }
 
-static void copy_entries(struct gguf_writer *writer, const struct gguf *from)
-{
-    for (size_t i = 0; i < gguf_entry_count(from); i++)
-        ASSERT_OK(gguf_writer_copy(writer, gguf_entry_at(from, i)));
-}
-
-static void copy_with_vocabulary(const char *plain_path, const char *path)
-{
-    struct text_sample sample = {0};
-    sample_bpe(&sample, "gpt-2");
-    ASSERT_OK(sample_open(&sample));
-    struct gguf *plain;
-    struct gguf_writer *writer;
-    ASSERT_OK(gguf_open(plain_path, &plain));
-    ASSERT_OK(gguf_writer_open(path, &writer));
-    copy_entries(writer, plain);
-    copy_entries(writer, sample.gguf);
-    for (size_t i = 0; i < gguf_tensor_count(plain); i++) {
-        const struct gguf_tensor *tensor = gguf_tensor_at(plain, i);
-        ASSERT_OK(
-            gguf_writer_add_tensor(writer, tensor->name, tensor->type, tensor->dimensions, tensor->shape));
-    }
-    for (size_t i = 0; i < gguf_tensor_count(plain); i++)
-        ASSERT_OK(gguf_writer_write(writer, gguf_tensor_at(plain, i)->data, gguf_tensor_at(plain, i)->size));
-    ASSERT_OK(gguf_writer_commit(writer));
-    gguf_writer_close(writer);
-    gguf_close(plain);
-    sample_close(&sample);
-}
-
 void write_model_with_vocabulary(const char *shape, const char *mix, const char *path)
 {
     bool is_new;
     const char *plain_path = file_path(shape, mix, "-ids", &is_new);
     make_model(shape, mix, SAMPLE_COUNT, plain_path);
-    copy_with_vocabulary(plain_path, path);
+    ASSERT_OK(copy_with_vocabulary(plain_path, path));
 }
 
 const char *made_model_with_vocabulary(const char *shape, const char *mix)
