@@ -402,6 +402,7 @@ struct test_machine {
             run->logits = runs[i].logits;
             run->source = runs[i].source;
             run->stop_mask = UINT32_MAX;
+            run->output = (uint32_t)outputs.size();
             for (uint32_t j = 0; j < runs[i].count; j++, row++) {
                 rows[row] = {(uint32_t)i, runs[i].slot, runs[i].first + j, 0};
                 if (runs[i].logits == LOGITS_ALL || (runs[i].logits == LOGITS_LAST && j + 1 == runs[i].count))

@@ -199,6 +199,15 @@ static uint32_t gemm_splits(uint32_t parts, uint32_t blocks, uint32_t room)
     return divide_up(parts, divide_up(parts, splits));
 }
 
+static bool is_all_f16(const struct cuda_gemm *gemm)
+{
+    for (uint32_t i = 0; i < gemm->count; i++) {
+        if (gemm->matmuls[i].matrix.type != TYPE_F16)
+            return false;
+    }
+    return true;
+}
+
 static struct cuda_launch gemm_split_launch(
     struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
 {
@@ -217,7 +226,10 @@ static struct cuda_launch gemm_split_launch(
         return (struct cuda_launch){0};
     for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
         blocks += divide_up(gemm->matmuls[i].matrix.rows, glu ? GEMM_SPLIT_ROWS / 2 : GEMM_SPLIT_ROWS);
-    while (size + 1 < sizeof names / sizeof *names && fewest << size < capacity)
+    /* Blocks of 64 tokens share a multiprocessor: one multiplies while the other unpacks. Halves are not
+     * unpacked, and more tokens than 128 would unpack the same weights too often. */
+    const uint32_t sizes = capacity <= 128 && !is_all_f16(gemm) ? 3 : sizeof names / sizeof *names;
+    while (size + 1 < sizes && fewest << size < capacity)
         size++;
     /* Few tokens to a block where many multiprocessors would else be idle. */
     while (size > 0 &&
@@ -231,15 +243,6 @@ static struct cuda_launch gemm_split_launch(
     gemm->splits = gemm_splits(parts, blocks * columns, room->multiprocessors * at_once);
     return (struct cuda_launch){
         names[size][glu], columns * gemm->splits, blocks, GEMM_SPLIT_THREADS, gemm->stages * stage};
-}
-
-static bool is_all_f16(const struct cuda_gemm *gemm)
-{
-    for (uint32_t i = 0; i < gemm->count; i++) {
-        if (gemm->matmuls[i].matrix.type != TYPE_F16)
-            return false;
-    }
-    return true;
 }
 
 struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)

@@ -135,6 +135,8 @@ struct cuda_run {
     uint32_t source, logits; /* enum run_source, enum run_logits */
     uint32_t limit;          /* positions */
     uint32_t stop_mask;      /* bit i: cuda_step.stop_ids[i] ends it */
+    uint32_t output;         /* index of its first output row */
+    uint32_t padding;
     struct cuda_sampler sampler;
 };
 

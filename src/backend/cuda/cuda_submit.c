@@ -185,6 +185,7 @@ static enum salvo_status write_entry(
             .logits = run.logits,
             .limit = run.limit,
             .stop_mask = step->run_count > 1 ? run.stop_mask : UINT32_MAX,
+            .output = outputs,
             .sampler = sampler_of(executor, &run, step_logits_row(step, &run, outputs), bias),
         };
         outputs += run.logits == LOGITS_ALL ? run.count : run.logits == LOGITS_LAST;

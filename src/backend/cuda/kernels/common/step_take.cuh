@@ -89,18 +89,17 @@ template <int THREADS> KERNEL_INLINE bool take_step(const cuda_machine &machine)
     copy_entry<THREADS>(from, to, machine.ids_at, rows * sizeof(int32_t), 3);
     copy_entry<THREADS>(from, to, machine.pages_at, runs * machine.pages_per_slot * sizeof(uint32_t), 4);
     sync_threads<THREADS>();
-    for (uint32_t i = 0; i < runs; i++) {
+    for (uint32_t i = threadIdx.x; i < rows; i += THREADS) {
+        const uint4 row = __ldcg((const uint4 *)(to + machine.rows_at) + i); /* run, slot, position */
+        if (__ldcg(&((const cuda_run *)(to + machine.runs_at) + row.x)->source) == SOURCE_IDS)
+            __stcg((int32_t *)machine.tokens + (uint64_t)row.y * (machine.context + 1) + row.z,
+                __ldcg((const int32_t *)(to + machine.ids_at) + i));
+    }
+    for (uint32_t i = threadIdx.x; i < runs; i += THREADS) {
         const cuda_run *run = (const cuda_run *)(to + machine.runs_at) + i;
-        const uint32_t slot = __ldcg(&run->slot), first = __ldcg(&run->first), count = __ldcg(&run->count),
-                       first_row = __ldcg(&run->first_row);
-        if (__ldcg(&run->source) != SOURCE_IDS)
-            continue;
-        int32_t *tokens = (int32_t *)machine.tokens + (uint64_t)slot * (machine.context + 1) + first;
-        for (uint32_t j = threadIdx.x; j < count; j += THREADS)
-            __stcg(tokens + j, __ldcg((const int32_t *)(to + machine.ids_at) + first_row + j));
-        if (threadIdx.x == 0) {
-            cuda_slot *state = (cuda_slot *)machine.slot_states + slot;
-            state->next = first;
+        if (__ldcg(&run->source) == SOURCE_IDS) {
+            cuda_slot *state = (cuda_slot *)machine.slot_states + __ldcg(&run->slot);
+            state->next = __ldcg(&run->first);
             state->ended = 0;
         }
     }

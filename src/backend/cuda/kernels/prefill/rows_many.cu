@@ -164,16 +164,8 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS) salvo_rows(
 /* The sampled id of a run, or one of the negative codes in sample_plan.h. */
 KERNEL_INLINE int32_t sampled_id(const cuda_machine &machine, const cuda_run *run)
 {
-    const uint32_t *outputs = (const uint32_t *)(machine.step + machine.outputs_at);
-    const uint32_t count = __ldcg(&((const cuda_step *)machine.step)->output_count);
-    const uint32_t last = __ldcg(&run->first_row) + __ldcg(&run->count) - 1;
-    for (uint32_t i = 0; i < count; i++) {
-        if (__ldcg(outputs + i) == last)
-            return __ldcg(
-                &((const cuda_sample_row *)(machine.sampling + i * cuda_sample_row_bytes(machine.vocabulary)))
-                     ->id);
-    }
-    return CUDA_SAMPLE_NOT_ASKED;
+    const uint64_t bytes = cuda_sample_row_bytes(machine.vocabulary);
+    return __ldcg(&((const cuda_sample_row *)(machine.sampling + __ldcg(&run->output) * bytes))->id);
 }
 
 KERNEL_INLINE void finish_run(const cuda_machine &machine, uint32_t index)
