@@ -55,7 +55,7 @@ static int32_t choose(const struct fixture *fixture, const struct sampler_settin
         debug_step_buffer(&debug, executor->program->logits), logits, fixture->vocabulary * sizeof *logits);
     ASSERT_OK(backend->debug.run(executor, debug.plan->group_count - 1));
     debug_step_end(&debug);
-    const struct run_result *result = &executor->pending[executor->submitted % RING_ENTRIES].results[0];
+    const struct run_result *result = &step_queue_at(&executor->queue, executor->queue.submitted)->results[0];
     assert_int_equal(result->failed ? 0 : 1, result->sampled);
     if (result->failed)
         assert_int_equal(POSITION, result->failed_position);
