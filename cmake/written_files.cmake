@@ -1,6 +1,6 @@
-# Files that SALVO_PROGRAM writes itself, into SALVO_SHARE: shell completions and man pages.
+# Files that SALVO_PROGRAM writes itself (by SALVO_RUNNER, if it is for another CPU), into SALVO_SHARE: shell completions and man pages.
 function(salvo_write path)
-  execute_process(COMMAND "${SALVO_PROGRAM}" ${ARGN} OUTPUT_VARIABLE text RESULT_VARIABLE failed)
+  execute_process(COMMAND ${SALVO_RUNNER} "${SALVO_PROGRAM}" ${ARGN} OUTPUT_VARIABLE text RESULT_VARIABLE failed)
   if(failed)
     message(FATAL_ERROR "salvo ${ARGN} failed")
   endif()
@@ -12,7 +12,7 @@ salvo_write(bash-completion/completions/salvo completions bash)
 salvo_write(zsh/site-functions/_salvo completions zsh)
 salvo_write(fish/vendor_completions.d/salvo.fish completions fish)
 salvo_write(man/man1/salvo.1 help --man)
-execute_process(COMMAND "${SALVO_PROGRAM}" help OUTPUT_VARIABLE overview)
+execute_process(COMMAND ${SALVO_RUNNER} "${SALVO_PROGRAM}" help OUTPUT_VARIABLE overview)
 string(REGEX MATCHALL "\n  [a-z]+" commands "${overview}")
 foreach(line ${commands})
   string(STRIP "${line}" command)

@@ -1,0 +1,5 @@
+# Programs for Linux with glibc 2.28 or later, for scripts/tarball.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR x86_64)
+include(${CMAKE_CURRENT_LIST_DIR}/zig.cmake)
+salvo_use_zig(x86_64-linux-gnu.2.28 x86_64-tarball)
