@@ -1,5 +1,5 @@
 /*
- * What salvo notes about the files of the models folder, in its subfolder .salvo: where a file was pulled
+ * Notes of salvo about the files of the models folder, in its subfolder .salvo: where a file was pulled
  * from (FILE.json), when a model was last used (the time of FILE.used), downloads that are not complete
  * (FILE.*.part) and locks (FILE.lock).
  */

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """What both kinds of iterators share: tokens become text, up to a stop string. `deliver` has no reference to the iterator, so that one that is
+    """The base of both kinds of iterators: tokens become text, up to a stop string. `deliver` has no reference to the iterator, so that one that is
     dropped is noticed."""
 
     def __init__(self, deliver: Callable[[Token | End], None], engine: Engine, prompt: Sequence[int], sampler: lib.Sampler, *, max_tokens: int, stop: Sequence[str], stop_ids: Sequence[int],
@@ -49,7 +49,7 @@ class Reader:
 
     @property
     def log_probabilities(self) -> numpy.ndarray:
-        """Of the tokens so far, float32 [tokens]; with `logprobs`. They are the model's, before filters, penalties and grammars."""
+        """Log-probabilities of the tokens so far, float32 [tokens]; with `logprobs`. They are the model's, before filters, penalties and grammars."""
         import numpy
         return numpy.array(self._logprobs, numpy.float32)
 

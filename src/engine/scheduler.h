@@ -25,10 +25,10 @@
 #include <salvo/scheduler.h>
 
 enum {
-    STEPS_AHEAD = 2,        /* open steps on a device that works by itself */
-    LEAST_STEP_TOKENS = 4,  /* prompt tokens of a step */
-    MEASURED_TOKENS = 64,   /* of the prompt that is timed when a scheduler is opened */
-    MOST_DECODES = 4,       /* tokens that a request decodes in one step */
+    STEPS_AHEAD = 2,       /* open steps on a device that works by itself */
+    LEAST_STEP_TOKENS = 4, /* prompt tokens of a step */
+    MEASURED_TOKENS = 64,  /* of the prompt that is timed when a scheduler is opened */
+    MOST_DECODES = 4,      /* tokens that a request decodes in one step */
 };
 #define NO_SESSION UINT32_MAX
 
@@ -219,7 +219,7 @@ void scheduler_wake(struct salvo_scheduler *scheduler);
 /* Fills the mask of the next token; false: the request has ended. */
 bool scheduler_fill_mask(struct salvo_scheduler *scheduler, struct request *request);
 
-/* What a run that chooses needs: stop ids, mask, lists for ids and log-probabilities. */
+/* Fills in the members of a run that chooses: stop ids, mask, lists for ids and log-probabilities. */
 void scheduler_describe_choice(struct planned_run *planned, struct salvo_run *run);
 
 /* The device computes `step`, the last one that was submitted, and all results before it are known: makes the

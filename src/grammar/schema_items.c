@@ -71,7 +71,7 @@ static const struct expr *after_item(
     return EXPR_SEQUENCE_OF(pool, items ? writer->separator : expr_empty(), item, rest);
 }
 
-/* What follows `items` items, of which `fits` fit. */
+/* The rest of the array after `items` items, of which `fits` fit. */
 static const struct expr *write_contains(struct contains_writer *writer, uint32_t items, uint32_t fits)
 {
     struct expr_pool *pool = writer->reader->schema->pool;

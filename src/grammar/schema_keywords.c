@@ -224,7 +224,7 @@ static const struct expr *excluded_strings(struct schema *schema, const struct n
     return expr;
 }
 
-/* What strings must match: `pattern`, `format`, and not what is negated. */
+/* The expressions that strings must match: `pattern`, `format`, and complements of negated ones. */
 void schema_patterns(struct schema *schema, const struct node_list *nodes, struct expr_list *out)
 {
     struct expr_pool *pool = schema->pool;

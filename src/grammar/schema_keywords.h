@@ -20,7 +20,7 @@ const struct json_value *schema_member(
 bool schema_number(struct schema *schema, const struct json_value *value, struct decimal_number *out);
 void schema_limits(struct schema *schema, const struct node_list *nodes, struct number_limits *limits);
 
-/* What strings must match: `pattern`, `format`, and not what is negated. */
+/* The expressions that strings must match: `pattern`, `format`, and complements of negated ones. */
 void schema_patterns(struct schema *schema, const struct node_list *nodes, struct expr_list *out);
 
 /* The insides of all strings that fit one schema, which has no alternatives; for propertyNames. */

@@ -7,7 +7,7 @@
 
 #include "grammar/schema_goals.h"
 
-/* What a source becomes. */
+/* The relation of a made schema to its source. */
 enum made_role { MADE_NOT, MADE_NEGATION, MADE_CHOICE };
 
 /* The schema that was kept for a source; NULL if there is none yet. */
@@ -31,7 +31,7 @@ void made_item(struct schema *schema, struct json_value *array, const struct jso
 const struct json_value *made_string(struct schema *schema, const char *text, const struct json_value *place);
 const struct json_value *made_count(struct schema *schema, uint32_t count, const struct json_value *place);
 
-/* What a schema does not allow. */
+/* A schema that allows exactly the values that `node` does not allow. */
 const struct json_value *made_not(struct schema *schema, const struct json_value *node);
 
 /* {"allOf": [first, second]}; `second` may be NULL. */

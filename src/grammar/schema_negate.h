@@ -4,7 +4,7 @@
 
 #include "grammar/schema_made.h"
 
-/* What a schema does not allow: an array of schemas, any of which may hold. NULL after an error. */
+/* The negation of a schema: an array of schemas, any of which may hold. NULL after an error. */
 const struct json_value *schema_negation(struct schema *schema, const struct json_value *node);
 
 /* The same for the keywords of a schema, in schema_choices.c: adds arrays to `choices`, of which one schema

@@ -100,7 +100,7 @@ class Model:
         return [i for i in range(self.vocabulary) if LIBRARY.llama_vocab_is_eog(self.vocab, i)]
 
     def compute(self, ids, context, read, pooling=-1):
-        """What `read` finds in a session that has computed the ids at once. Keys and values are float32."""
+        """The result of `read` for a session that has computed the ids at once. Keys and values are float32."""
         params = LIBRARY.llama_context_default_params()
         params.n_ctx = params.n_batch = params.n_ubatch = context
         params.n_threads = params.n_threads_batch = 1

@@ -37,7 +37,7 @@ class Random(Pulling):
         self.seen = [FIRST, SECOND]
 
     def damage(self, choose):
-        """What a power cut may do to an unfinished file."""
+        """Damages an unfinished file as a power cut may."""
         for note in self.notes() if os.path.isdir(self.folder) else ():
             path = os.path.join(self.folder, ".salvo", note)
             size = os.path.getsize(path)

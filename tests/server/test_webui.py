@@ -54,7 +54,7 @@ class Chatting(unittest.TestCase):
         self.addCleanup(self.scripted.shutdown)
 
     def answer(self, body, answer):
-        """What the test says, or the number of the answer."""
+        """The text of the test, or the number of the answer."""
         self.number += 1
         (self.script or plain(f"Answer **{self.number}**"))(body, answer)
 

@@ -135,7 +135,7 @@ static void a_step_that_repeats_commits_the_version_of_its_last_token(void **sta
     assert_int_equal(8, device.counters.tokens);
 }
 
-/* What was submitted behind a step that did nothing was computed from a state that does not exist. */
+/* Steps behind a step that did nothing were computed from a state that does not exist. */
 static void steps_behind_one_that_did_nothing_do_not_commit(void **state)
 {
     (void)state;
