@@ -340,7 +340,7 @@ static bool is_any_text(const struct network *network, uint32_t number)
 {
     static const struct byte_set quote = {{UINT64_C(1) << '"'}};
     const struct node *node = &network->nodes[number];
-    return node->kind == NODE_CALL ||
+    return (node->kind == NODE_CALL && node->other + 1 == network->character) ||
            (node->kind == NODE_SET && memcmp(&network->sets[node->other], &quote, sizeof quote) == 0);
 }
 
