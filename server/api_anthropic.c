@@ -390,17 +390,22 @@ static void write_delta(struct api_stream *stream, const char *type, const char 
     end_event(stream, &json);
 }
 
-static void write_call_block(struct api_stream *stream, const struct api_call_texts *call)
+/* What was not sent of a call. */
+static void write_call_news(struct api_stream *stream, const struct api_call_texts *call)
 {
-    close_block(stream);
-    stream->parts++;
-    struct json_writer json = begin_block_event(stream, "content_block_start");
-    json_key(&json, "content_block");
-    write_call(&json, call, false);
-    end_event(stream, &json);
-    write_delta(stream, "input_json_delta", "partial_json", call->arguments);
-    json = begin_block_event(stream, "content_block_stop");
-    end_event(stream, &json);
+    if (!call->is_known) {
+        close_block(stream);
+        stream->open = API_PART_CALL;
+        stream->parts++;
+        struct json_writer json = begin_block_event(stream, "content_block_start");
+        json_key(&json, "content_block");
+        write_call(&json, call, false);
+        end_event(stream, &json);
+    }
+    if (call->news.size)
+        write_delta(stream, "input_json_delta", "partial_json", call->news);
+    if (call->ended)
+        close_block(stream);
 }
 
 static void write_news(struct api_stream *stream, const struct api_choice *choice)
@@ -415,7 +420,7 @@ static void write_news(struct api_stream *stream, const struct api_choice *choic
     }
     for (size_t i = choice->calls.sent; i < api_calls_count(&choice->calls); i++) {
         const struct api_call_texts call = api_calls_get(&choice->calls, i);
-        write_call_block(stream, &call);
+        write_call_news(stream, &call);
     }
 }
 
@@ -459,6 +464,7 @@ static void write_error(struct api_stream *stream, const struct api_error *error
 const struct api_dialect api_anthropic = {
     .id_prefix = "msg_",
     .stream_type = "text/event-stream",
+    .calls_in_pieces = true,
     .silence = "event: ping\ndata: {\"type\": \"ping\"}\n\n",
     .read = read,
     .write_answer = write_answer,

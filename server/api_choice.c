@@ -153,10 +153,18 @@ bool api_choice_take(struct api_choice *choice, const struct salvo_event *event)
     return event->kind == SALVO_EVENT_END ? take_end(choice, event) : take_token(choice, event);
 }
 
+static bool has_call(const struct api_choice *choice)
+{
+    bool found = false;
+    for (size_t i = 0; i < api_calls_count(&choice->calls); i++)
+        found |= !api_calls_get(&choice->calls, i).is_cut;
+    return found;
+}
+
 const char *api_choice_finish(const struct api_choice *choice)
 {
     return choice->finish == SALVO_FINISH_LENGTH || choice->finish == SALVO_FINISH_CONTEXT ? "length"
-           : api_calls_count(&choice->calls)                                               ? "tool_calls"
+           : has_call(choice)                                                              ? "tool_calls"
                                                                                            : "stop";
 }
 

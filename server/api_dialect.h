@@ -14,6 +14,7 @@ struct api_dialect {
     const char *silence;     /* sent into a stream that is silent; NULL: nothing */
     bool last_has_text;      /* the last object has the text that was not sent yet */
     bool keeps_text;         /* the last object has the whole text */
+    bool calls_in_pieces;    /* calls are streamed as they arrive */
     /* Reads the document of the request, which has the defaults. False after an error. */
     bool (*read)(struct api_request *request, const struct api_defaults *defaults, struct api_error *error);
     /* The whole answer, when all choices have ended. */

@@ -115,7 +115,8 @@ static bool open_choices(struct api_generation *generation)
         generation->choice_count++;
         if (!api_choice_open(choice, generation->model->model, prepared->stops, prepared->stop_count))
             return api_fail(&generation->task.error, 503, NULL, "%s", salvo_error());
-        if (request->is_chat && !api_calls_open(&choice->calls, generation->model->form, request->tools))
+        choice->calls.in_pieces = request->stream && generation->dialect->calls_in_pieces;
+        if (request->is_chat && !api_calls_open(&choice->calls, generation->model->form, request))
             return api_out_of_memory(&generation->task.error);
         if (generation->grammar &&
             salvo_grammar_matcher_new(generation->grammar, &choice->constraint.matcher) != SALVO_OK)
@@ -357,8 +358,7 @@ static void send_news(struct api_generation *generation, struct api_choice *choi
         return;
     const bool has_prompt = request->echo && request->logprobs && !choice->echoed;
     const bool news = choice->text.size || choice->calls.reasoning.size ||
-                      api_calls_count(&choice->calls) > choice->calls.sent ||
-                      (request->logprobs && choice->details.size);
+                      api_calls_has_news(&choice->calls) || (request->logprobs && choice->details.size);
     if (has_prompt || (news && !(is_end && joined))) {
         send_object(generation, API_OBJECT_PART, choice, has_prompt);
         choice->echoed = true;

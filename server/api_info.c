@@ -117,8 +117,10 @@ static void write_template(struct json_writer *json, const struct api_model *mod
     const struct salvo_tool_form_info *form = salvo_tool_form_info(model->form);
     json_key(json, "tool_calls");
     json_begin(json, '{');
-    json_key(json, "form"); /* `described`: the prompt tells the model how to write calls */
-    json_string(json, form->described ? "described" : "template");
+    json_key(json, "form");
+    json_string(json, form->name);
+    json_key(json, "described"); /* the prompt tells the model how to write calls */
+    json_bool(json, form->described);
     json_key(json, "marker");
     json_string(json, form->marker);
     json_end(json, '}');

@@ -168,6 +168,34 @@ bool api_render_text(
 
 /* ---- Tokens ---- */
 
+/* Whether the prompt ends with the beginning of a reasoning part. */
+static bool find_thinking(struct api_model *model, const struct api_prompt *prompt,
+    struct api_request *request, struct api_error *error)
+{
+    enum { TOKENS = 24 }; /* enough for a tag in bytes, and white space */
+    const char *tag = salvo_tool_form_info(model->form)->think_begin;
+    struct buffer text = {0};
+    bool ok = true;
+    for (size_t i = prompt->count > TOKENS ? prompt->count - TOKENS : 0; i < prompt->count && ok; i++) {
+        char *bytes = NULL;
+        size_t size = 0;
+        ok = api_token_bytes(model->model, prompt->ids[i], &bytes, &size);
+        if (ok && !size) {
+            salvo_free(bytes);
+            ok = salvo_token_text(model->model, prompt->ids[i], &bytes, &size) == SALVO_OK;
+        }
+        ok = ok && (!size || buffer_append(&text, bytes, size) == SALVO_OK);
+        salvo_free(bytes);
+    }
+    while (text.size && strchr(" \n\r\t", text.data[text.size - 1]) && text.data[text.size - 1])
+        text.size--;
+    const size_t length = strlen(tag);
+    const bool thinks = text.size >= length && memcmp(text.data + text.size - length, tag, length) == 0;
+    request->thinking = thinks ? SALVO_TOOL_THINKING_YES : SALVO_TOOL_THINKING_NO;
+    buffer_free(&text);
+    return ok || api_out_of_memory(error);
+}
+
 static bool read_chat(
     struct api_model *model, struct api_request *request, struct api_prompt *prompt, struct api_error *error)
 {
@@ -184,7 +212,7 @@ static bool read_chat(
     salvo_free(ids);
     if (ok && rest.size)
         ok = api_append_text(model, rest, 0, prompt, error);
-    return ok;
+    return ok && find_thinking(model, prompt, request, error);
 }
 
 static bool wrong_prompt(struct api_error *error)

@@ -64,6 +64,7 @@ struct api_request {
     const struct api_value *tools; /* NULL: none, or they may not be called */
     bool tool_required, tool_parallel;
     const char *tool_name; /* the only one that may be called; NULL: any */
+    uint32_t thinking;     /* enum salvo_tool_thinking, when the prompt is prepared */
 };
 
 void api_request_free(struct api_request *request);

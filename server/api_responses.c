@@ -226,7 +226,7 @@ static void write_call(struct json_writer *json, const struct api_call_texts *ca
     json_begin(json, '{');
     api_write_text(json, "id", call->id);
     api_write_text(json, "type", "function_call");
-    api_write_text(json, "status", is_done ? "completed" : "in_progress");
+    api_write_text(json, "status", !is_done ? "in_progress" : call->is_cut ? "incomplete" : "completed");
     api_write_text(json, "call_id", call->id);
     json_key(json, "name");
     json_text(json, call->name);
@@ -416,24 +416,24 @@ static void end_message(
     send_message(stream, "response.output_item.done", answer, choice, text);
 }
 
-static void send_arguments(struct api_stream *stream, const char *type, const char *key, unsigned place,
-    const struct api_call_texts *call)
+static void send_arguments(struct api_stream *stream, const char *type, const char *key,
+    const struct api_call_texts *call, struct salvo_text arguments)
 {
     struct json_writer json = begin_event(stream, type);
     api_write_text(&json, "item_id", call->id);
-    api_write_number(&json, "output_index", place);
+    api_write_number(&json, "output_index", stream->call_part);
     json_key(&json, "name");
     json_text(&json, call->name);
     json_key(&json, key);
-    json_text(&json, call->arguments);
+    json_text(&json, arguments);
     end_event(stream, &json);
 }
 
-static void send_call_item(struct api_stream *stream, const char *type, unsigned place,
-    const struct api_call_texts *call, bool is_done)
+static void send_call_item(
+    struct api_stream *stream, const char *type, const struct api_call_texts *call, bool is_done)
 {
     struct json_writer json = begin_event(stream, type);
-    api_write_number(&json, "output_index", place);
+    api_write_number(&json, "output_index", stream->call_part);
     json_key(&json, "item");
     write_call(&json, call, is_done);
     end_event(stream, &json);
@@ -443,11 +443,16 @@ static void send_calls(struct api_stream *stream, const struct api_calls *calls)
 {
     for (size_t i = calls->sent; i < api_calls_count(calls); i++) {
         const struct api_call_texts call = api_calls_get(calls, i);
-        const unsigned place = stream->parts++;
-        send_call_item(stream, "response.output_item.added", place, &call, false);
-        send_arguments(stream, "response.function_call_arguments.delta", "delta", place, &call);
-        send_arguments(stream, "response.function_call_arguments.done", "arguments", place, &call);
-        send_call_item(stream, "response.output_item.done", place, &call, true);
+        if (!call.is_known) {
+            stream->call_part = stream->parts++;
+            send_call_item(stream, "response.output_item.added", &call, false);
+        }
+        if (call.news.size)
+            send_arguments(stream, "response.function_call_arguments.delta", "delta", &call, call.news);
+        if (!call.ended)
+            break;
+        send_arguments(stream, "response.function_call_arguments.done", "arguments", &call, call.arguments);
+        send_call_item(stream, "response.output_item.done", &call, true);
     }
 }
 
@@ -489,6 +494,7 @@ static void write_error(struct api_stream *stream, const struct api_error *error
 const struct api_dialect api_responses = {
     .id_prefix = "resp_",
     .stream_type = "text/event-stream",
+    .calls_in_pieces = true,
     .silence = ": still here\n\n",
     .keeps_text = true,
     .read = read,

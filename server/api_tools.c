@@ -95,6 +95,7 @@ bool api_tools_compile(const struct api_model *model, const struct api_request *
     options.required = request->tool_required;
     options.parallel = request->tool_parallel;
     options.name = request->tool_name;
+    options.thinking = request->thinking;
     bool ok = write_tools(request, &tools, error);
     if (ok) {
         const enum salvo_status status =
@@ -156,9 +157,17 @@ static bool write_call(struct json_writer *json, const struct api_model *model, 
 bool api_tools_write_message(struct json_writer *json, const struct api_model *model,
     const struct api_value *message, size_t *out_count, struct api_error *error)
 {
+    const struct api_value *calls = api_member(message, "tool_calls"),
+                           *content = api_member(message, "content");
     bool ok = true;
     *out_count = 0;
     json_begin(json, '{');
+    if (calls && calls->count && salvo_tool_form_info(model->form)->content_is_null &&
+        (!content || (content->kind == JSON_STRING && !content->text.size))) {
+        json_key(json, "content");
+        json_null(json);
+        ++*out_count;
+    }
     for (const struct api_value *member = message->first; member && ok; member = member->next) {
         if (strcmp(member->key.data, "role") == 0 || strcmp(member->key.data, "content") == 0 ||
             member->kind == JSON_NULL)
@@ -204,7 +213,7 @@ bool api_tools_describe_message(const struct api_model *model, struct api_docume
     struct buffer list = {0};
     char *text = NULL;
     size_t size = 0;
-    if (!salvo_tool_form_info(model->form)->described)
+    if (salvo_tool_form_info(model->form)->writes_calls)
         return true;
     if (strcmp(out->role, "tool") == 0) {
         out->role = "user";

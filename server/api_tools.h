@@ -29,21 +29,27 @@ bool api_tools_describe(const struct api_model *model, struct api_request *reque
 /* ---- Answers ---- */
 
 struct api_call {
-    char id[24];
+    char id[96];
     size_t name, name_size, arguments, arguments_size; /* within `call_texts` */
+    size_t sent;                                       /* of the arguments */
+    bool is_known;                                     /* its name was sent */
+    bool ended, is_cut;                                /* nothing follows; the arguments are not complete */
 };
 
 /* The tool calls and the reasoning of an answer. All zeros: the answer is not searched for them. */
 struct api_calls {
     struct salvo_tool_parser *parser; /* NULL: the whole answer is text */
-    const struct salvo_tool_form_info *form;
+    const struct salvo_tool_form *form;
     struct buffer reasoning; /* not sent yet */
     struct buffer calls;     /* struct api_call, all of them */
     struct buffer call_texts;
-    size_t sent; /* of the calls */
+    bool in_pieces; /* calls are sent as they arrive, not when they are complete */
+    size_t sent;    /* of the calls */
 };
 
-bool api_calls_open(struct api_calls *calls, const struct salvo_tool_form *form, bool has_tools);
+/* For the answer to a request whose prompt is prepared. */
+bool api_calls_open(
+    struct api_calls *calls, const struct salvo_tool_form *form, const struct api_request *request);
 void api_calls_close(struct api_calls *calls);
 
 /* Divides text of an answer; content is appended to `content`. False if memory is short. */
@@ -53,10 +59,15 @@ bool api_calls_take(struct api_calls *calls, struct salvo_text text, bool last, 
 bool api_calls_has_token(const struct api_calls *calls, const char *name, size_t size);
 
 size_t api_calls_count(const struct api_calls *calls);
+bool api_calls_has_news(const struct api_calls *calls); /* that were not sent */
+
 /* The id, name and arguments of a call. */
 struct api_call_texts {
     const char *id;
     struct salvo_text name, arguments;
+    struct salvo_text news; /* the arguments that were not sent */
+    bool is_known;          /* its name was sent */
+    bool ended, is_cut;     /* nothing follows; the arguments are not complete */
 };
 struct api_call_texts api_calls_get(const struct api_calls *calls, size_t index);
 void api_calls_sent(struct api_calls *calls); /* forgets what was sent */

@@ -19,7 +19,7 @@ struct api_answer {
 /* "b" and a number, as llama.cpp writes it. */
 const char *api_fingerprint(void);
 
-enum api_part_kind { API_PART_NONE, API_PART_TEXT, API_PART_REASONING };
+enum api_part_kind { API_PART_NONE, API_PART_TEXT, API_PART_REASONING, API_PART_CALL };
 
 /* The bytes that a stream sends next. */
 struct api_stream {
@@ -31,6 +31,7 @@ struct api_stream {
     enum api_part_kind open; /* the last one, if it has not ended */
     bool has_text;           /* there is a part for the text: */
     unsigned text_part;
+    unsigned call_part; /* of the last call */
 };
 
 /* An event of server-sent events, with a name or NULL, whose data the writer writes. */

@@ -309,6 +309,7 @@ void api_openai_error(struct api_stream *stream, const struct api_error *error)
 const struct api_dialect api_openai = {
     .id_prefix = "cmpl-",
     .stream_type = "text/event-stream",
+    .calls_in_pieces = true,
     .silence = ": still here\n\n",
     .read = api_read_openai,
     .write_answer = write_answer,

@@ -114,16 +114,28 @@ cleanup:
     return status;
 }
 
+bool json_slice_pair(
+    struct salvo_text object, size_t *at, struct salvo_text *out_name, struct salvo_text *out_value)
+{
+    if (*at == 0)
+        *at = first_place(object, '{');
+    if (*at >= object.size || object.data[*at] != '"')
+        return false;
+    *out_name = value_at(object, *at);
+    *at = skip_space(object, *at + out_name->size);
+    if (*at >= object.size || object.data[*at] != ':')
+        return false;
+    *out_value = value_at(object, skip_space(object, *at + 1));
+    *at = behind(object, *out_value);
+    return true;
+}
+
 bool json_slice_member(struct salvo_text object, const char *key, struct salvo_text *out)
 {
+    struct salvo_text name, value;
     bool found = false;
-    size_t at = first_place(object, '{');
-    while (at < object.size && object.data[at] == '"') {
-        const struct salvo_text name = value_at(object, at);
-        at = skip_space(object, at + name.size);
-        if (at >= object.size || object.data[at] != ':')
-            break;
-        const struct salvo_text value = value_at(object, skip_space(object, at + 1));
+    size_t at = 0;
+    while (json_slice_pair(object, &at, &name, &value)) {
         struct buffer text = {0};
         bool is_string = false;
         if (json_slice_string(name, &is_string, &text) == SALVO_OK && text.size == strlen(key) &&
@@ -132,7 +144,6 @@ bool json_slice_member(struct salvo_text object, const char *key, struct salvo_t
             found = true;
         }
         buffer_free(&text);
-        at = behind(object, value);
     }
     return found;
 }

@@ -14,6 +14,11 @@ size_t json_slice_end(struct salvo_text text);
 /* The member of a valid object, the last one of this name; false: it is no object or has no such member. */
 bool json_slice_member(struct salvo_text object, const char *key, struct salvo_text *out);
 
+/* The member of a valid object at *at, which begins as 0 and goes on to the next; the name is a JSON string.
+ * False: there is none. */
+bool json_slice_pair(
+    struct salvo_text object, size_t *at, struct salvo_text *out_name, struct salvo_text *out_value);
+
 /* The item of a valid array at *at, which begins as 0 and goes on to the next; false: there is none. */
 bool json_slice_item(struct salvo_text array, size_t *at, struct salvo_text *out);
 

@@ -1,5 +1,7 @@
 /* The public functions on chat templates: src/text renders, this file supplies special tokens of the
  * vocabulary, tokenizes the result and finds stop strings. */
+#include "engine/chat_template.h"
+
 #include "base/memory.h"
 #include "engine/arguments.h"
 #include "engine/model.h"
@@ -286,8 +288,12 @@ static enum salvo_status find_stops(struct salvo_template *chat)
     const struct guarded_text between = {
         begin, marked.marks.data + (begin - marked.text.data), (size_t)(next - begin), chat->guarded};
     TRY(tokenizer_encode_guarded(chat->tokenizer, &between, TOKENIZE_SPECIAL, &list));
+    /* Where answers have channels, <|end|> is the end of a message, of which an answer has several. */
+    const bool has_channels =
+        memmem(marked.text.data, marked.text.size, "<|channel|>final<|message|>answer0", 34) != NULL;
     for (size_t i = 0; i < list.count && chat->stop_id < 0; i++) {
-        if (tokenizer_is_control(chat->tokenizer, list.ids[i]))
+        if (tokenizer_is_control(chat->tokenizer, list.ids[i]) &&
+            (!has_channels || tokenizer_is_end(chat->tokenizer, list.ids[i])))
             chat->stop_id = list.ids[i];
     }
     while (next > begin && (next[-1] == ' ' || next[-1] == '\n'))
@@ -307,6 +313,26 @@ cleanup:
 const struct salvo_stops *salvo_template_stops(const struct salvo_template *chat)
 {
     return chat ? &chat->stops : NULL;
+}
+
+size_t chat_template_before_end(const struct salvo_template *chat, struct salvo_text text)
+{
+    struct token_list list = {0};
+    size_t size = text.size;
+    if (chat->tokenizer && text.size &&
+        tokenizer_encode(chat->tokenizer, text.data, text.size, TOKENIZE_SPECIAL, &list) == SALVO_OK) {
+        for (size_t i = 0; i < list.count; i++) {
+            struct buffer name = {0};
+            if (tokenizer_is_end(chat->tokenizer, list.ids[i]) &&
+                tokenizer_piece(chat->tokenizer, list.ids[i], true, &name) == SALVO_OK && name.size) {
+                const char *found = memmem(text.data, size, name.data, name.size);
+                size = found ? (size_t)(found - text.data) : size;
+            }
+            buffer_free(&name);
+        }
+    }
+    token_list_free(&list);
+    return size;
 }
 
 /* ---- Open and close ---- */

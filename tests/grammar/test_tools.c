@@ -112,7 +112,7 @@ static void parse(const struct salvo_tool_form *form, const char *text, size_t s
     struct salvo_tool_event event;
     uint32_t last_kind = SALVO_TOOL_NOTHING;
     size_t size = strlen(text), at = 0, written = 0;
-    assert_int_equal(salvo_tool_parser_open(form, 1, &parser), SALVO_OK);
+    assert_int_equal(salvo_tool_parser_open(form, "[]", 2, &parser), SALVO_OK);
     do {
         size_t piece = size - at < step ? size - at : step;
         assert_int_equal(salvo_tool_parser_push(parser, text + at, piece, at + piece == size), SALVO_OK);
@@ -127,7 +127,9 @@ static void parse(const struct salvo_tool_form *form, const char *text, size_t s
             if (event.kind == SALVO_TOOL_REASONING && last_kind != SALVO_TOOL_REASONING)
                 out[written++] = '(';
             last_kind = event.kind;
-            if (event.kind == SALVO_TOOL_CALL) {
+            if (event.kind == SALVO_TOOL_CALL || event.kind == SALVO_TOOL_ARGUMENTS)
+                continue;
+            if (event.kind == SALVO_TOOL_CALL_END) {
                 written += (size_t)sprintf(out + written, "[%.*s %.*s]", (int)event.name.size,
                     event.name.data, (int)event.arguments.size, event.arguments.data);
             } else {

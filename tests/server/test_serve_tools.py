@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import sys
 import tempfile
@@ -9,29 +10,11 @@ import unittest
 
 from serve_process import Server
 
-LIST = "{% if tools %}TOOLS{% for t in tools %}{{ t | tojson }}{% endfor %}{% endif %}"
-TEMPLATES = {
-    "hermes": LIST + """{% for m in messages %}<|im_start|>{{ m.role }}
-{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ '' if loop.first else '\\n' }}<tool_call>
-{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}{{ '\\n' }}</tool_call>{% endfor %}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}""",
-    "llama": LIST + """{% for m in messages %}<|{{ m.role }}|>{% if m.tool_calls %}{% if m.tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}
-{"name": "{{ m.tool_calls[0].function.name }}", "parameters": {{ m.tool_calls[0].function.arguments | tojson }}}{% else %}
-{{ m.content }}{% endif %}<|eot_id|>{% endfor %}{% if add_generation_prompt %}<|assistant|>
-{% endif %}""",
-    "mistral": """{% for m in messages %}{% if m.role == 'user' %}[TOOLS]{{ tools | tojson }}[/TOOLS][INST]{{ m.content }}[/INST]{% elif m.tool_calls %}
-{{- '[TOOL_CALLS][' }}{% for c in m.tool_calls %}{{ ', ' if not loop.first }}{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}
-{{- ', "id": "' + c.id + '"}' }}{% endfor %}]</s>{% else %}{{ m.content }}</s>{% endif %}{% endfor %}""",
-    "deepseek": LIST + """{% for m in messages %}{% if m.role == 'user' %}<|User|>{{ m.content }}{% else %}<|Assistant|>{% if m.tool_calls %}<|calls_begin|>
-{%- for c in m.tool_calls %}<|call_begin|>{{ c.type }}<|sep|>{{ c.function.name }}
-```json
-{{ c.function.arguments }}
-```<|call_end|>{% endfor %}<|calls_end|>{% else %}{{ m.content }}{% endif %}</s>{% endif %}{% endfor %}{% if add_generation_prompt %}<|Assistant|>{% endif %}""",
-    "functionary": LIST + """{% for m in messages %}<|{{ m.role }}|>{{ m.content or '' }}{% for c in m.tool_calls or [] %}<function={{ c.function.name }}>
-{{- c.function.arguments | tojson }}</function>{% endfor %}<|eot_id|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}""",
-    "none": "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}<|assistant|>",
-}
+TEMPLATES = {file.stem: file.read_text() for file in sorted((pathlib.Path(__file__).parent.parent / "templates/tools").glob("*.jinja"))}
+FORMS = {"command_r7b": "json", "deepseek": "json", "deepseek_v31": "json", "deepseek_v32": "parameters", "functionary": "json",
+         "functionary_v32": "recipients", "gemma4": "parameters", "glm": "parameters", "granite": "json", "harmony": "channels", "hermes": "json",
+         "kimi": "json", "lfm2": "parameters", "llama3": "json", "mistral": "json", "mistral_new": "json", "plain": "json", "qwen3_coder": "parameters"}
+DESCRIBED = {"deepseek", "deepseek_v31", "plain"}  # templates that do not list tools
 ADD = {"type": "function", "function": {"name": "add", "description": "adds", "strict": True, "parameters": {
     "type": "object", "properties": {"a": {"type": "integer", "minimum": 10, "maximum": 99}, "b": {"enum": ["x", "y"]}},
     "required": ["a", "b"], "additionalProperties": False}}}
@@ -49,7 +32,7 @@ class Tools(unittest.TestCase):
         if template not in self.servers:
             with tempfile.NamedTemporaryFile("w", suffix=".jinja", delete=False) as file:
                 file.write(template)
-            self.servers[template] = Server("--chat-template-file", file.name)
+            self.servers[template] = Server("--chat-template-file", file.name, "--ctx-size", 1024)
             os.unlink(file.name)
         return self.servers[template]
 
@@ -59,13 +42,13 @@ class Tools(unittest.TestCase):
             assert server.stop() == 0, "".join(server.lines)
 
     def chat(self, server, status=200, **more):
-        answer = server.post("/v1/chat/completions", {"messages": USER, "tools": [ADD, NOW], "max_tokens": 150, "seed": 3, **more})
+        answer = server.post("/v1/chat/completions", {"messages": USER, "tools": [ADD, NOW], "max_tokens": 300, "seed": 3, "chat_template_kwargs": {"enable_thinking": False}, **more})
         self.assertEqual(answer.status, status, answer.body)
         return answer
 
     def check_call(self, call, name):
         self.assertEqual((call["type"], call["function"]["name"]), ("function", name))
-        self.assertTrue(re.fullmatch(r"call_[0-9a-f]{16}", call["id"]), call)
+        self.assertTrue(re.fullmatch(r"call_[0-9a-f]{16}|functions\.\w+:\d", call["id"]), call)
         arguments = json.loads(call["function"]["arguments"])
         if name == "add":
             self.assertTrue(10 <= arguments["a"] <= 99 and arguments["b"] in "xy" and len(arguments) == 2, arguments)
@@ -73,34 +56,66 @@ class Tools(unittest.TestCase):
             self.assertEqual(arguments, {})
 
     def test_each_family_writes_calls(self):
+        self.assertEqual(set(TEMPLATES), set(FORMS))
         for family, template in TEMPLATES.items():
             with self.subTest(family):
                 server = self.serve(template)
                 form = server.get("/props").json["tool_calls"]
-                self.assertEqual(form["form"], "described" if family == "none" else "template", form)
+                self.assertEqual((form["form"], form["described"]), (FORMS[family], family in DESCRIBED), form)
                 choice = {"type": "function", "function": {"name": "add"}}
                 body = self.chat(server, tool_choice=choice, parallel_tool_calls=False).json["choices"][0]
                 self.assertEqual((body["finish_reason"], body["message"]["content"]), ("tool_calls", None), body)
                 self.assertEqual(len(body["message"]["tool_calls"]), 1)
                 self.check_call(body["message"]["tool_calls"][0], "add")
-                prompt = server.post("/apply-template", {"messages": HISTORY, "tools": [ADD]}).json["prompt"]
-                self.assertRegex(prompt, r"add(?s:.){1,30}\{\"a\": 12, \"b\": \"x\"\}")
-                self.assertIn("twelve" if family != "mistral" else "What", prompt)
-                self.assertIn('"adds"', prompt)
+                messages = [*HISTORY[:1], {**HISTORY[1], "tool_calls": [{**HISTORY[1]["tool_calls"][0], "id": "functions.add:0"}]}, HISTORY[2]]
+                prompt = server.post("/apply-template", {"messages": messages if family == "kimi" else HISTORY, "tools": [ADD]}).json["prompt"]
+                self.assertRegex(prompt.split("What is it?")[1], r"add(?s:.){1,60}12(?s:.)*x(?s:.)*twelve")
+                self.assertIn("add", prompt.split("What is it?")[0] + prompt)
 
     def test_streams_have_the_same_calls(self):
+        for family in ("hermes", "qwen3_coder", "harmony", "functionary_v32"):
+            server = self.serve(TEMPLATES[family])
+            for more in ({"tool_choice": "required", "parallel_tool_calls": False}, {"max_tokens": 20}):
+                whole = self.chat(server, **more).json["choices"][0]
+                chunks = [chunk["choices"][0] for chunk in self.chat(server, stream=True, **more).objects() if chunk["choices"]]
+                deltas = [call for chunk in chunks for call in chunk["delta"].get("tool_calls", [])]
+                calls = whole["message"].get("tool_calls", [])
+                if whole["finish_reason"] == "length":
+                    continue  # see below
+                heads = [call for call in deltas if "id" in call]
+                self.assertEqual([call["index"] for call in heads], list(range(len(calls))))
+                self.assertEqual([(call["type"], call["function"]["name"]) for call in heads], [("function", call["function"]["name"]) for call in calls])
+                for index, call in enumerate(calls):
+                    pieces = [delta["function"]["arguments"] for delta in deltas if delta["index"] == index]
+                    self.assertEqual("".join(pieces), call["function"]["arguments"])
+                    if call["function"]["name"] == "add":
+                        self.assertGreater(len(pieces), 2)
+                self.assertEqual("".join(chunk["delta"].get("content") or "" for chunk in chunks), whole["message"]["content"] or "")
+                self.assertEqual(chunks[-1]["finish_reason"], whole["finish_reason"])
+                if "tool_choice" in more:
+                    self.assertTrue(calls)
+
+    def test_cut_calls_are_not_lost(self):
+        """Without a stream the text of the call is content; in a stream the call has the arguments that were written."""
         server = self.serve(TEMPLATES["hermes"])
-        for more in ({"tool_choice": "required"}, {"tool_choice": "required", "parallel_tool_calls": False}, {}):
-            whole = self.chat(server, **more).json["choices"][0]
-            chunks = [chunk["choices"][0] for chunk in self.chat(server, stream=True, **more).objects() if chunk["choices"]]
-            deltas = [call for chunk in chunks for call in chunk["delta"].get("tool_calls", [])]
-            calls = whole["message"].get("tool_calls", [])
-            self.assertEqual([call["index"] for call in deltas], list(range(len(calls))))
-            self.assertEqual([call["function"] for call in deltas], [call["function"] for call in calls])
-            self.assertEqual("".join(chunk["delta"].get("content") or "" for chunk in chunks), whole["message"]["content"] or "")
-            self.assertEqual(chunks[-1]["finish_reason"], whole["finish_reason"])
-            if more:
-                self.assertTrue(calls)
+        choice = {"type": "function", "function": {"name": "add"}}
+        whole = self.chat(server, tool_choice=choice).json
+        most = whole["usage"]["completion_tokens"]
+        seen = set()
+        for limit in {*range(1, most, 9), most - 1}:
+            cut = self.chat(server, tool_choice=choice, max_tokens=limit).json["choices"][0]
+            chunks = [chunk["choices"][0] for chunk in self.chat(server, tool_choice=choice, max_tokens=limit, stream=True).objects() if chunk["choices"]]
+            calls = [call for chunk in chunks for call in chunk["delta"].get("tool_calls", [])]
+            self.assertEqual((cut["finish_reason"], chunks[-1]["finish_reason"]), ("length", "length"))
+            if cut["message"].get("tool_calls"):
+                seen.add("whole")
+            else:
+                self.assertTrue("<tool_call>".startswith(cut["message"]["content"][:11]), cut)
+                arguments = "".join(call["function"]["arguments"] for call in calls)
+                content = "".join(chunk["delta"].get("content") or "" for chunk in chunks)
+                self.assertTrue(cut["message"]["content"].endswith(arguments) if calls else content == cut["message"]["content"], (cut, chunks))
+                seen.add("piece" if calls else "text")
+        self.assertEqual(seen, {"whole", "piece", "text"})
 
     def test_none_has_no_tools(self):
         server = self.serve(TEMPLATES["hermes"])
@@ -117,6 +132,12 @@ class Tools(unittest.TestCase):
                      {"messages": USER + [{"role": "assistant", "tool_calls": [{}]}]},
                      {"messages": USER + [{"role": "assistant", "tool_calls": 1}]}, {"response_format": {"type": "json_object"}}):
             self.chat(server, 400, **more)
+
+    def test_variables_of_the_template_end_reasoning(self):
+        server = self.serve(TEMPLATES["deepseek"])
+        for thinks in (True, False):
+            message = self.chat(server, tools=[], max_tokens=20, chat_template_kwargs={"enable_thinking": thinks}).json["choices"][0]["message"]
+            self.assertEqual((bool(message["content"]), bool(message.get("reasoning_content"))), (not thinks, thinks))
 
     def test_reasoning_is_apart(self):
         server = self.serve("{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<think>\n{% endif %}")
