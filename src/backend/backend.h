@@ -63,12 +63,43 @@ typedef void (*backend_profile_function)(void *user, const struct salvo_profile_
 /* A program on a device: its plans, weights, state pool and team of threads or queue. Used by one thread at a
  * time. */
 struct executor;
-struct plan; /* common/lowering.h */
+struct plan;         /* common/lowering.h */
+struct state_layout; /* common/state.h */
 
 enum activation_rounding {
     ACTIVATIONS_AS_USUAL, /* rounding of the program, but finer at the first positions and for fine matmuls */
     ACTIVATIONS_PLAIN,    /* rounding of the program */
     ACTIVATIONS_FINEST,   /* two int8 terms everywhere: almost no rounding error */
+};
+
+/*
+ * The state of slots in the backend's memory. common/state.h is the engine's side: it saves, restores and
+ * copies states with these functions. Numbers of recurrent states from `slots` on are those of kept states.
+ */
+struct backend_state {
+    const struct state_layout *(*layout)(const struct executor *executor);
+
+    /* Around calls of the functions below: `begin` waits until no step is in flight, `end` until they are
+     * done, unless `status` is an error, which it returns. NULL: nothing is to be done. */
+    enum salvo_status (*begin)(struct executor *executor);
+    enum salvo_status (*end)(struct executor *executor, enum salvo_status status);
+
+    /* Moves the first `count` positions of page `page` of a KV cache to `saved`, or back when `restores`. */
+    enum salvo_status (*move_page)(struct executor *executor, buffer_id buffer, uint32_t page, uint32_t count,
+        uint8_t *saved, bool restores);
+
+    /* The same for the recurrent states of a slot, buffer after buffer, as they are after `positions`. It is
+     * also called when the program has none. */
+    enum salvo_status (*move_recurrent)(
+        struct executor *executor, uint32_t number, uint32_t positions, uint8_t *saved, bool restores);
+
+    /* Within the device: a page of one KV cache; recurrent states. */
+    enum salvo_status (*copy_page)(struct executor *executor, buffer_id buffer, uint32_t to, uint32_t from);
+    enum salvo_status (*copy_recurrent)(struct executor *executor, uint32_t to, uint32_t from);
+
+    /* Sets the first ids of a slot; `count` is not 0. */
+    enum salvo_status (*write_tokens)(
+        struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count);
 };
 
 /* Measurements; NULL where a backend has none. */
@@ -162,31 +193,12 @@ struct backend {
      * reported. */
     const int32_t *(*tokens)(struct executor *executor, uint32_t slot);
 
-    /*
-     * The first `positions` positions of a slot's state in the program's logical layout: keys and values,
-     * buffer after buffer, position after position; then all recurrent states, buffer after buffer, as they
-     * are after the last step. The token ids are not part of it: the engine keeps and checks them, and passes
-     * them to `state_restore`. With 0 positions, numbers from `slots` on are those of kept states.
-     */
-    size_t (*state_size)(const struct executor *executor, uint32_t positions);
-    enum salvo_status (*state_save)(
-        struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
-    enum salvo_status (*state_restore)(struct executor *executor, uint32_t slot, const uint32_t *pages,
-        uint32_t positions, const int32_t *ids, const uint8_t *data);
-
-    /* Parts of a state that do not leave the device, which is idle: one page of every KV cache; the recurrent
-     * state of a slot, or a kept state: numbers from `slots` on; the first ids of a slot, whose positions
-     * other slots have computed. */
-    enum salvo_status (*page_copy)(struct executor *executor, uint32_t to, uint32_t from);
-    enum salvo_status (*recurrent_copy)(struct executor *executor, uint32_t to, uint32_t from);
-    enum salvo_status (*set_tokens)(
-        struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count);
-
     struct backend_counters (*counters)(const struct executor *executor);
 
     /* The lowered plans, a line per group, and the layouts chosen for weights. */
     void (*print)(const struct executor *executor, void (*line)(void *user, const char *text), void *user);
 
+    const struct backend_state *state;
     struct backend_profile profile;
     struct backend_debug debug;
 };

@@ -1,4 +1,5 @@
 /* The functions of salvo/memory.h. */
+#include "backend/common/state.h"
 #include "engine/arguments.h"
 #include "engine/engine.h"
 
@@ -19,7 +20,7 @@ enum salvo_status salvo_engine_memory(const struct salvo_engine *engine, struct 
         .cached_pages = cached,
         .states = cache->state_limit,
         .cached_states = cache->state_count,
-        .state_bytes = engine->has_recurrent_state ? engine->backend->state_size(engine->executor, 0) : 0,
+        .state_bytes = engine->has_recurrent_state ? state_size(engine->backend, engine->executor, 0) : 0,
         .lookups = cache->lookups,
         .hits = cache->hits,
         .reused_tokens = cache->reused_tokens,

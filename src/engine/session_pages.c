@@ -1,4 +1,5 @@
 #include "engine/session_pages.h"
+#include "backend/common/state.h"
 
 #include <inttypes.h>
 
@@ -81,7 +82,7 @@ enum salvo_status session_take_pages(struct salvo_session *session, uint32_t fir
     TRY(make_room(session, begin_page, end_page, end));
     if (session_must_copy_page(session, first)) {
         const uint32_t copy = page_pool_take(&engine->page_pool), shared = session->pages[first_page];
-        status = engine->backend->page_copy(engine->executor, copy, shared);
+        status = state_copy_page(engine->backend, engine->executor, copy, shared);
         page_pool_drop(&engine->page_pool, status == SALVO_OK ? shared : copy);
         TRY(status);
         session->pages[first_page] = copy;

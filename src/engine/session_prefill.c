@@ -1,4 +1,5 @@
 /* The beginning of a session from the prefix cache. */
+#include "backend/common/state.h"
 #include "engine/session.h"
 #include "engine/session_pages.h"
 #include "engine/session_publish.h"
@@ -14,10 +15,11 @@ static enum salvo_status begin_with_prefix(struct salvo_session *session, uint32
     if (found == 0)
         goto cleanup;
     if (state != NO_PAGE) {
-        TRY(engine->backend->recurrent_copy(engine->executor, session->slot, snapshots_place(engine, state)));
+        TRY(state_copy_recurrent(
+            engine->backend, engine->executor, session->slot, snapshots_place(engine, state)));
         snapshots_keep(session, found, state);
     }
-    TRY(engine->backend->set_tokens(engine->executor, session->slot, session->tokens, found));
+    TRY(state_set_tokens(engine->backend, engine->executor, session->slot, session->tokens, found));
     session->position = session->computed = found;
 cleanup:
     if (status != SALVO_OK) {

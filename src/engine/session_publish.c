@@ -1,4 +1,5 @@
 #include "engine/session_publish.h"
+#include "backend/common/state.h"
 
 bool session_keeps_states(const struct salvo_session *session)
 {
@@ -24,8 +25,8 @@ static void publish_device_state(struct salvo_session *session)
     if (!prefix_cache_takes_state(cache, node))
         return;
     const uint32_t state = snapshots_take_state(engine);
-    if (engine->backend->recurrent_copy(engine->executor, snapshots_place(engine, state), session->slot) ==
-        SALVO_OK)
+    if (state_copy_recurrent(
+            engine->backend, engine->executor, snapshots_place(engine, state), session->slot) == SALVO_OK)
         prefix_cache_add_state(cache, node, state);
     page_pool_drop(&engine->state_pool, state);
 }

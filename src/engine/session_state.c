@@ -6,6 +6,7 @@
  * damaged one are refused. The checksum detects accidents only: anyone can compute it, so every number that
  * is used as an index or a size is checked as well.
  */
+#include "backend/common/state.h"
 #include "base/checksum.h"
 #include "base/memory.h"
 #include "engine/session.h"
@@ -60,13 +61,13 @@ static size_t size_before_snapshot(
     const struct salvo_engine *engine, uint32_t version, uint32_t position, uint32_t computed)
 {
     return sizeof(struct state_header) + ids_size(version, position, computed) +
-           engine->backend->state_size(engine->executor, computed);
+           state_size(engine->backend, engine->executor, computed);
 }
 
 /* Bytes of a snapshot at `position`, 0 for none, with its position. */
 static size_t snapshot_section_size(const struct salvo_engine *engine, uint32_t position)
 {
-    return sizeof position + (position ? engine->backend->state_size(engine->executor, 0) : 0);
+    return sizeof position + (position ? state_size(engine->backend, engine->executor, 0) : 0);
 }
 
 /* The snapshot that a rollback of the saved state would use: the newest one before its end. The end itself
@@ -122,14 +123,14 @@ enum salvo_status session_state_save(struct salvo_session *session, void *out, s
         TRY(fail(SALVO_ERROR_ARGUMENT, "the state needs %zu bytes, not %zu", needed, size));
     uint8_t *rest = (uint8_t *)out + sizeof(struct state_header);
     memcpy(rest, session->tokens, tokens_size);
-    TRY(engine->backend->state_save(
-        engine->executor, session->slot, session->pages, session->computed, rest + tokens_size));
+    TRY(state_save(engine->backend, engine->executor, session->slot, session->pages, session->computed,
+        rest + tokens_size));
     const struct snapshot earlier = earlier_snapshot(session);
     const size_t section_size = snapshot_section_size(engine, earlier.position);
     uint8_t *section = (uint8_t *)out + needed - section_size;
     memcpy(section, &earlier.position, sizeof earlier.position);
     if (earlier.position)
-        TRY(engine->backend->state_save(engine->executor, snapshots_place(engine, earlier.state),
+        TRY(state_save(engine->backend, engine->executor, snapshots_place(engine, earlier.state),
             session->pages, 0, section + sizeof earlier.position));
     TRY(identify_model(engine));
     struct state_header header = {
@@ -262,17 +263,17 @@ enum salvo_status session_state_restore(struct salvo_session *session, const voi
     session->pending = -1;
     memcpy(session->tokens, rest, header.position * sizeof *session->tokens);
     const uint8_t *states = rest + ids_size(header.version, header.position, header.computed);
-    TRY(engine->backend->state_restore(
-        engine->executor, session->slot, session->pages, header.computed, session->tokens, states));
+    TRY(state_restore(engine->backend, engine->executor, session->slot, session->pages, header.computed,
+        session->tokens, states));
     session->position = header.position;
     session->computed = header.computed;
     session->pending = header.pending;
     session->logits_step = 0;
     session_trim_pages(session);
-    const uint8_t *end = states + engine->backend->state_size(engine->executor, header.computed);
+    const uint8_t *end = states + state_size(engine->backend, engine->executor, header.computed);
     if (snapshot)
         TRY(snapshots_restore(session, snapshot, end + sizeof snapshot));
-    TRY(snapshots_restore(session, header.computed, end - engine->backend->state_size(engine->executor, 0)));
+    TRY(snapshots_restore(session, header.computed, end - state_size(engine->backend, engine->executor, 0)));
 cleanup:
     return status;
 }
@@ -309,8 +310,8 @@ enum salvo_status session_copy(struct salvo_session *to, struct salvo_session *f
     if (from->position)
         memcpy(to->tokens, from->tokens, from->position * sizeof *to->tokens);
     if (from->computed) {
-        TRY(engine->backend->set_tokens(engine->executor, to->slot, to->tokens, from->computed));
-        TRY(engine->backend->recurrent_copy(engine->executor, to->slot, from->slot));
+        TRY(state_set_tokens(engine->backend, engine->executor, to->slot, to->tokens, from->computed));
+        TRY(state_copy_recurrent(engine->backend, engine->executor, to->slot, from->slot));
     }
     to->position = from->position;
     to->computed = from->computed;

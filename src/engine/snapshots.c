@@ -1,4 +1,5 @@
 #include "engine/snapshots.h"
+#include "backend/common/state.h"
 
 #include "engine/session.h"
 #include "engine/session_publish.h"
@@ -85,8 +86,8 @@ static enum salvo_status take(struct salvo_session *session)
     struct salvo_engine *engine = session->engine;
     make_room(session, session->computed);
     const uint32_t state = snapshots_take_state(engine);
-    enum salvo_status status =
-        engine->backend->recurrent_copy(engine->executor, snapshots_place(engine, state), session->slot);
+    enum salvo_status status = state_copy_recurrent(
+        engine->backend, engine->executor, snapshots_place(engine, state), session->slot);
     if (status != SALVO_OK) {
         page_pool_drop(&engine->state_pool, state);
         return status;
@@ -117,8 +118,8 @@ enum salvo_status snapshots_restore(struct salvo_session *session, uint32_t posi
         return SALVO_OK;
     make_room(session, position);
     const uint32_t state = snapshots_take_state(engine);
-    const enum salvo_status status = engine->backend->state_restore(
-        engine->executor, snapshots_place(engine, state), session->pages, 0, NULL, saved);
+    const enum salvo_status status = state_restore(
+        engine->backend, engine->executor, snapshots_place(engine, state), session->pages, 0, NULL, saved);
     if (status == SALVO_OK)
         add(session, position, state);
     else
@@ -153,8 +154,8 @@ enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t posi
     session->computed = 0; /* the state before position 0 is zero */
     if (snapshots->count) {
         const struct snapshot *nearest = &snapshots->items[snapshots->count - 1];
-        status = engine->backend->recurrent_copy(
-            engine->executor, session->slot, snapshots_place(engine, nearest->state));
+        status = state_copy_recurrent(
+            engine->backend, engine->executor, session->slot, snapshots_place(engine, nearest->state));
         if (status == SALVO_OK)
             session->computed = nearest->position;
     }

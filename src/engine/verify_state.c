@@ -1,4 +1,5 @@
 /* Keys and values for verify, read through a saved state, whose layout is the same for every backend. */
+#include "backend/common/state.h"
 #include "base/memory.h"
 #include "engine/verify.h"
 #include "quant/quant.h"
@@ -36,9 +37,9 @@ enum salvo_status verify_read_state(
                  columns = engine->program->buffers[id].columns;
     uint8_t *state = NULL;
     float *rows = NULL;
-    TRY(NEW(&state, engine->backend->state_size(engine->executor, positions)));
+    TRY(NEW(&state, state_size(engine->backend, engine->executor, positions)));
     TRY(NEW(&rows, run->count * columns));
-    TRY(engine->backend->state_save(engine->executor, run->slot, run->pages, positions, state));
+    TRY(state_save(engine->backend, engine->executor, run->slot, run->pages, positions, state));
     dequantize(type, state + offset_in_state(engine, id, positions, element) + run->first * columns * element,
         run->count * columns, rows);
     *out = rows;

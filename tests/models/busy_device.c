@@ -1,5 +1,6 @@
 #include "busy_device.h"
 
+#include "backend/common/state.h"
 #include "cmocka_test.h"
 #include "engine/engine.h"
 
@@ -291,38 +292,52 @@ static const int32_t *tokens(struct executor *device, uint32_t slot)
     return cpu_backend.tokens(device->cpu, slot);
 }
 
-static size_t state_size(const struct executor *device, uint32_t positions)
+static const struct state_layout *layout(const struct executor *device)
 {
-    return cpu_backend.state_size(device->cpu, positions);
+    return cpu_backend.state->layout(device->cpu);
 }
 
-static enum salvo_status state_save(
-    struct executor *device, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out)
+static enum salvo_status begin(struct executor *device)
 {
-    return cpu_backend.state_save(idle_cpu(device), slot, pages, positions, out);
+    (void)idle_cpu(device);
+    return SALVO_OK;
 }
 
-static enum salvo_status state_restore(struct executor *device, uint32_t slot, const uint32_t *pages,
-    uint32_t positions, const int32_t *ids, const uint8_t *data)
+static enum salvo_status move_page(
+    struct executor *device, buffer_id buffer, uint32_t page, uint32_t count, uint8_t *saved, bool restores)
 {
-    return cpu_backend.state_restore(idle_cpu(device), slot, pages, positions, ids, data);
+    return cpu_backend.state->move_page(device->cpu, buffer, page, count, saved, restores);
 }
 
-static enum salvo_status page_copy(struct executor *device, uint32_t to, uint32_t from)
+static enum salvo_status move_recurrent(
+    struct executor *device, uint32_t number, uint32_t positions, uint8_t *saved, bool restores)
 {
-    return cpu_backend.page_copy(idle_cpu(device), to, from);
+    return cpu_backend.state->move_recurrent(device->cpu, number, positions, saved, restores);
 }
 
-static enum salvo_status recurrent_copy(struct executor *device, uint32_t to_slot, uint32_t from_slot)
+static enum salvo_status copy_page(struct executor *device, buffer_id buffer, uint32_t to, uint32_t from)
 {
-    return cpu_backend.recurrent_copy(idle_cpu(device), to_slot, from_slot);
+    return cpu_backend.state->copy_page(device->cpu, buffer, to, from);
 }
 
-static enum salvo_status set_tokens(
+static enum salvo_status copy_recurrent(struct executor *device, uint32_t to, uint32_t from)
+{
+    return cpu_backend.state->copy_recurrent(device->cpu, to, from);
+}
+
+static enum salvo_status write_tokens(
     struct executor *device, uint32_t slot, const int32_t *ids, uint32_t count)
 {
-    return cpu_backend.set_tokens(idle_cpu(device), slot, ids, count);
+    return cpu_backend.state->write_tokens(device->cpu, slot, ids, count);
 }
+
+static const struct backend_state busy_state = {.layout = layout,
+    .begin = begin,
+    .move_page = move_page,
+    .move_recurrent = move_recurrent,
+    .copy_page = copy_page,
+    .copy_recurrent = copy_recurrent,
+    .write_tokens = write_tokens};
 
 static struct backend_counters counters(const struct executor *device)
 {
@@ -356,12 +371,7 @@ static const struct backend busy_backend = {
     .logits = logits,
     .hidden = hidden,
     .tokens = tokens,
-    .state_size = state_size,
-    .state_save = state_save,
-    .state_restore = state_restore,
-    .page_copy = page_copy,
-    .recurrent_copy = recurrent_copy,
-    .set_tokens = set_tokens,
+    .state = &busy_state,
     .counters = counters,
 };
 

@@ -7,6 +7,7 @@
 #include "cmocka_test.h"
 #include "engine_fixture.h"
 
+#include "backend/common/state.h"
 #include "engine/engine.h"
 #include "unit/text_sample.h"
 
@@ -82,7 +83,7 @@ static uint8_t *save(struct salvo_session *session, size_t *size)
     ASSERT_OK(salvo_session_state_save(session, state, *size));
     memset(state + SIZE_AT, 0, CHECKSUM_END - SIZE_AT);
     *size = HEADER + session->position * sizeof(int32_t) +
-            engine->backend->state_size(engine->executor, session->computed);
+            state_size(engine->backend, engine->executor, session->computed);
     return state;
 }
 

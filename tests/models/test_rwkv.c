@@ -5,6 +5,7 @@
  */
 #include "arch/arch.h"
 #include "backend/backend.h"
+#include "backend/common/state.h"
 #include "cmocka_test.h"
 #include "engine_fixture.h"
 #include "unit/text_data.h"
@@ -341,12 +342,12 @@ static void a_step_that_repeats_folds_every_token_once(void **state)
         decode(executors[1], &positions[1], COUNT, true, NULL, SALVO_OK);
         assert_int_equal(positions[0], positions[1]);
     }
-    size_t size = cpu_backend.state_size(executors[0], 0);
+    size_t size = state_size(&cpu_backend, executors[0], 0);
     uint8_t *states[2];
     for (int i = 0; i < 2; i++) {
         states[i] = malloc(size);
         assert_non_null(states[i]);
-        ASSERT_OK(cpu_backend.state_save(executors[i], 0, NULL, 0, states[i]));
+        ASSERT_OK(state_save(&cpu_backend, executors[i], 0, NULL, 0, states[i]));
     }
     assert_memory_equal(states[0], states[1], size);
     assert_memory_equal(cpu_backend.tokens(executors[0], 0), cpu_backend.tokens(executors[1], 0),

@@ -2,6 +2,7 @@
 #include "cmocka_test.h"
 #include "engine_fixture.h"
 
+#include "backend/common/state.h"
 #include "engine/engine.h"
 
 #include <stdio.h>
@@ -356,7 +357,7 @@ static size_t snapshot_size(const struct fixture *fixture)
 {
     const struct salvo_engine *engine = fixture->engine;
     return sizeof(uint32_t) +
-           (engine->has_recurrent_state ? engine->backend->state_size(engine->executor, 0) : 0);
+           (engine->has_recurrent_state ? state_size(engine->backend, engine->executor, 0) : 0);
 }
 
 /* A state with another size and position of the snapshot, and `version`, is refused. */

@@ -1,5 +1,6 @@
 #include "backend/common/state.h"
 
+#include "backend/common/checks.h"
 #include "base/checked.h"
 
 #include <string.h>
@@ -31,7 +32,7 @@ enum salvo_status state_layout_open(const struct program *program, const struct 
 {
     enum salvo_status status = SALVO_OK;
     size_t elements = 0;
-    *out = (struct state_layout){0};
+    *out = (struct state_layout){.program = program, .options = options};
     TRY(ARENA_NEW(tables, &out->caches, program->buffer_count));
     TRY(ARENA_NEW(tables, &out->recurrent_offsets, program->buffer_count));
     find_caches(program, options->kv_type, out->caches);
@@ -77,25 +78,6 @@ struct kv_page_layout kv_page_by_position(const struct kv_cache *cache)
     };
 }
 
-size_t state_saved_kv_bytes(
-    const struct program *program, const struct state_layout *layout, uint32_t positions)
-{
-    size_t bytes = 0;
-    for (uint32_t i = 0; i < program->buffer_count; i++)
-        bytes += layout->caches[i].heads * kv_head_bytes(&layout->caches[i]);
-    return positions * bytes;
-}
-
-size_t state_saved_bytes(const struct program *program, const struct state_layout *layout, uint32_t positions)
-{
-    size_t bytes = state_saved_kv_bytes(program, layout, positions);
-    for (uint32_t i = 0; i < program->buffer_count; i++) {
-        if (program->buffers[i].kind == BUFFER_RECURRENT)
-            bytes += (size_t)program->buffers[i].columns * sizeof(float);
-    }
-    return bytes;
-}
-
 /* Copies `count` elements that are `step` bytes apart in `memory` and adjacent in `saved`. */
 static void copy_elements(
     uint8_t *memory, size_t step, size_t count, size_t size, uint8_t *saved, bool restores)
@@ -126,36 +108,125 @@ void kv_page_copy(const struct kv_cache *cache, uint8_t *page, uint32_t count, u
     }
 }
 
-static enum salvo_status move_pages(const struct program *program, const struct state_layout *layout,
-    const uint32_t *pages, uint32_t positions, uint8_t *saved, bool restores, struct executor *executor,
-    kv_page_mover move)
+/* ---- The engine's side ---- */
+
+/* Bytes of the first `positions` positions of all KV caches. */
+static size_t saved_kv_bytes(const struct state_layout *layout, uint32_t positions)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < layout->program->buffer_count; i++)
+        bytes += layout->caches[i].heads * kv_head_bytes(&layout->caches[i]);
+    return positions * bytes;
+}
+
+size_t state_size(const struct backend *backend, const struct executor *executor, uint32_t positions)
+{
+    const struct state_layout *layout = backend->state->layout(executor);
+    size_t bytes = saved_kv_bytes(layout, positions);
+    for (uint32_t i = 0; i < layout->program->buffer_count; i++) {
+        if (layout->program->buffers[i].kind == BUFFER_RECURRENT)
+            bytes += (size_t)layout->program->buffers[i].columns * sizeof(float);
+    }
+    return bytes;
+}
+
+static enum salvo_status begin(const struct backend *backend, struct executor *executor)
+{
+    return backend->state->begin ? backend->state->begin(executor) : SALVO_OK;
+}
+
+static enum salvo_status end(
+    const struct backend *backend, struct executor *executor, enum salvo_status status)
+{
+    return backend->state->end ? backend->state->end(executor, status) : status;
+}
+
+/* KV caches page by page, then recurrent states. */
+static enum salvo_status move_state(const struct backend *backend, struct executor *executor, uint32_t slot,
+    const uint32_t *pages, uint32_t positions, uint8_t *saved, bool restores)
 {
     enum salvo_status status = SALVO_OK;
-    for (uint32_t i = 0; i < program->buffer_count; i++) {
+    const struct state_layout *layout = backend->state->layout(executor);
+    for (uint32_t i = 0; i < layout->program->buffer_count; i++) {
         const struct kv_cache *cache = &layout->caches[i];
         for (uint32_t first = 0; cache->heads && first < positions; first += PAGE_POSITIONS) {
             const uint32_t left = positions - first, count = left < PAGE_POSITIONS ? left : PAGE_POSITIONS;
-            TRY(move(executor, (buffer_id)i, pages[first / PAGE_POSITIONS], count, saved, restores));
+            TRY(backend->state->move_page(
+                executor, (buffer_id)i, pages[first / PAGE_POSITIONS], count, saved, restores));
             saved += count * cache->heads * kv_head_bytes(cache);
         }
     }
+    TRY(backend->state->move_recurrent(executor, slot, positions, saved, restores));
 cleanup:
     return status;
 }
 
-enum salvo_status kv_pages_save(const struct program *program, const struct state_layout *layout,
-    const uint32_t *pages, uint32_t positions, uint8_t *out, struct executor *executor, kv_page_mover move)
+enum salvo_status state_save(const struct backend *backend, struct executor *executor, uint32_t slot,
+    const uint32_t *pages, uint32_t positions, uint8_t *out)
 {
-    return move_pages(program, layout, pages, positions, out, false, executor, move);
+    enum salvo_status status = SALVO_OK;
+    TRY(backend_check_slot(backend->state->layout(executor)->options, slot, positions));
+    TRY(begin(backend, executor));
+    status = end(backend, executor, move_state(backend, executor, slot, pages, positions, out, false));
+cleanup:
+    return status;
 }
 
-enum salvo_status kv_pages_restore(const struct program *program, const struct state_layout *layout,
-    const uint32_t *pages, uint32_t positions, const uint8_t *data, struct executor *executor,
-    kv_page_mover move)
+enum salvo_status state_restore(const struct backend *backend, struct executor *executor, uint32_t slot,
+    const uint32_t *pages, uint32_t positions, const int32_t *ids, const uint8_t *data)
 {
+    enum salvo_status status = SALVO_OK;
     union {
         const uint8_t *from;
         uint8_t *saved;
     } pointer = {data}; /* only read: `restores` is set */
-    return move_pages(program, layout, pages, positions, pointer.saved, true, executor, move);
+    TRY(backend_check_slot(backend->state->layout(executor)->options, slot, positions));
+    TRY(begin(backend, executor));
+    if (positions)
+        status = backend->state->write_tokens(executor, slot, ids, positions);
+    if (status == SALVO_OK)
+        status = move_state(backend, executor, slot, pages, positions, pointer.saved, true);
+    status = end(backend, executor, status);
+cleanup:
+    return status;
+}
+
+enum salvo_status state_copy_page(
+    const struct backend *backend, struct executor *executor, uint32_t to, uint32_t from)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct state_layout *layout = backend->state->layout(executor);
+    TRY(begin(backend, executor));
+    for (uint32_t i = 0; i < layout->program->buffer_count && status == SALVO_OK; i++) {
+        if (layout->caches[i].heads)
+            status = backend->state->copy_page(executor, (buffer_id)i, to, from);
+    }
+    status = end(backend, executor, status);
+cleanup:
+    return status;
+}
+
+enum salvo_status state_copy_recurrent(
+    const struct backend *backend, struct executor *executor, uint32_t to, uint32_t from)
+{
+    enum salvo_status status = SALVO_OK;
+    if (!backend->state->layout(executor)->recurrent_elements)
+        return SALVO_OK;
+    TRY(begin(backend, executor));
+    status = end(backend, executor, backend->state->copy_recurrent(executor, to, from));
+cleanup:
+    return status;
+}
+
+enum salvo_status state_set_tokens(const struct backend *backend, struct executor *executor, uint32_t slot,
+    const int32_t *ids, uint32_t count)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(backend_check_slot(backend->state->layout(executor)->options, slot, count));
+    if (count == 0)
+        return SALVO_OK;
+    TRY(begin(backend, executor));
+    status = end(backend, executor, backend->state->write_tokens(executor, slot, ids, count));
+cleanup:
+    return status;
 }

@@ -30,13 +30,16 @@ struct kv_cache {
 };
 
 struct state_layout {
+    const struct program *program;
+    const struct backend_options *options;
     struct kv_cache *caches;        /* [buffers] */
     uint64_t *recurrent_offsets;    /* [buffers]: in floats */
     uint64_t recurrent_elements;    /* floats of one version of one slot */
     uint32_t pages, pages_per_slot; /* of the KV pool; of one slot */
 };
 
-/* Finds the state of a program. Recurrent states begin at multiples of `alignment` floats. */
+/* Finds the state of a program; the layout refers to program and options. Recurrent states begin at multiples
+ * of `alignment` floats. */
 enum salvo_status state_layout_open(const struct program *program, const struct backend_options *options,
     uint32_t alignment, struct arena *tables, struct state_layout *out);
 
@@ -48,25 +51,28 @@ size_t kv_page_bytes(const struct kv_cache *cache);
 /* The layout of a page [heads][256 positions][elements, scales]; positions begin at multiples of 4 bytes. */
 struct kv_page_layout kv_page_by_position(const struct kv_cache *cache);
 
-/* Bytes of the first `positions` positions of all KV caches; of a slot's whole saved state. */
-size_t state_saved_kv_bytes(
-    const struct program *program, const struct state_layout *layout, uint32_t positions);
-size_t state_saved_bytes(
-    const struct program *program, const struct state_layout *layout, uint32_t positions);
-
 /* Copies the first `count` positions of the page at `page` to `saved`, or back when `restores`. */
 void kv_page_copy(const struct kv_cache *cache, uint8_t *page, uint32_t count, uint8_t *saved, bool restores);
 
-/* Moves the first `count` positions of page number `page` of a KV cache to `saved`, or back when `restores`:
- * a backend's part of the functions below. */
-typedef enum salvo_status (*kv_page_mover)(struct executor *executor, buffer_id buffer, uint32_t page,
-    uint32_t count, uint8_t *saved, bool restores);
+/*
+ * The engine's side of struct backend_state. The first `positions` positions of a slot's state are its keys
+ * and values, then all recurrent states, as they are after the last step. The token ids are not part of it:
+ * the engine keeps and checks them, and passes them to `state_restore`. With 0 positions, slots may be kept
+ * states.
+ */
+size_t state_size(const struct backend *backend, const struct executor *executor, uint32_t positions);
+enum salvo_status state_save(const struct backend *backend, struct executor *executor, uint32_t slot,
+    const uint32_t *pages, uint32_t positions, uint8_t *out);
+enum salvo_status state_restore(const struct backend *backend, struct executor *executor, uint32_t slot,
+    const uint32_t *pages, uint32_t positions, const int32_t *ids, const uint8_t *data);
 
-/* All KV caches of a slot, page by page; `pages` as in struct run. */
-enum salvo_status kv_pages_save(const struct program *program, const struct state_layout *layout,
-    const uint32_t *pages, uint32_t positions, uint8_t *out, struct executor *executor, kv_page_mover move);
-enum salvo_status kv_pages_restore(const struct program *program, const struct state_layout *layout,
-    const uint32_t *pages, uint32_t positions, const uint8_t *data, struct executor *executor,
-    kv_page_mover move);
+/* Parts of a state that do not leave the device: one page of every KV cache; the recurrent state of a slot,
+ * or a kept state; the first ids of a slot, whose positions other slots have computed. */
+enum salvo_status state_copy_page(
+    const struct backend *backend, struct executor *executor, uint32_t to, uint32_t from);
+enum salvo_status state_copy_recurrent(
+    const struct backend *backend, struct executor *executor, uint32_t to, uint32_t from);
+enum salvo_status state_set_tokens(const struct backend *backend, struct executor *executor, uint32_t slot,
+    const int32_t *ids, uint32_t count);
 
 #endif

@@ -1,5 +1,4 @@
 /* The functions of struct backend: devices, state, counters, printing, and the debug path. */
-#include "backend/common/checks.h"
 #include "backend/common/print.h"
 #include "backend/cpu/executor.h"
 
@@ -56,55 +55,24 @@ static const int32_t *tokens_of(struct executor *executor, uint32_t slot)
 
 /* ---- State ---- */
 
-static size_t state_size(const struct executor *executor, uint32_t positions)
+static const struct state_layout *state_layout(const struct executor *executor)
 {
-    return state_saved_bytes(executor->program, &executor->state, positions);
+    return &executor->state;
 }
 
-static enum salvo_status state_save(
-    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out)
-{
-    enum salvo_status status = SALVO_OK;
-    const struct state_layout *layout = &executor->state;
-    TRY(backend_check_slot(&executor->options, slot, positions));
-    TRY(kv_pages_save(executor->program, layout, pages, positions, out, executor, kv_pool_move_page));
-    recurrent_pool_copy_out(executor, slot, out + state_saved_kv_bytes(executor->program, layout, positions));
-cleanup:
-    return status;
-}
-
-static enum salvo_status state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
-    uint32_t positions, const int32_t *ids, const uint8_t *data)
-{
-    enum salvo_status status = SALVO_OK;
-    const struct state_layout *layout = &executor->state;
-    TRY(backend_check_slot(&executor->options, slot, positions));
-    if (positions)
-        memcpy(executor->tokens + slot_tokens_at(&executor->options, slot), ids, positions * sizeof *ids);
-    TRY(kv_pages_restore(executor->program, layout, pages, positions, data, executor, kv_pool_move_page));
-    recurrent_pool_copy_in(executor, slot, data + state_saved_kv_bytes(executor->program, layout, positions));
-cleanup:
-    return status;
-}
-
-static enum salvo_status page_copy(struct executor *executor, uint32_t to, uint32_t from)
-{
-    kv_pool_copy_page(executor, to, from);
-    return SALVO_OK;
-}
-
-static enum salvo_status recurrent_copy(struct executor *executor, uint32_t to, uint32_t from)
-{
-    recurrent_pool_copy(executor, to, from);
-    return SALVO_OK;
-}
-
-static enum salvo_status set_tokens(
+static enum salvo_status write_tokens(
     struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count)
 {
     memcpy(executor->tokens + slot_tokens_at(&executor->options, slot), ids, count * sizeof *ids);
     return SALVO_OK;
 }
+
+static const struct backend_state state = {.layout = state_layout,
+    .move_page = kv_pool_move_page,
+    .move_recurrent = recurrent_pool_move,
+    .copy_page = kv_pool_copy_page,
+    .copy_recurrent = recurrent_pool_copy,
+    .write_tokens = write_tokens};
 
 static struct backend_counters counters(const struct executor *executor)
 {
@@ -190,13 +158,8 @@ const struct backend cpu_backend = {
     .hidden = hidden,
     .logprobs = logprobs,
     .tokens = tokens_of,
-    .state_size = state_size,
-    .state_save = state_save,
-    .state_restore = state_restore,
-    .page_copy = page_copy,
-    .recurrent_copy = recurrent_copy,
-    .set_tokens = set_tokens,
     .counters = counters,
     .print = print_plans,
+    .state = &state,
     .debug = {.plan = debug_plan, .begin = debug_begin, .run = debug_run, .end = debug_end},
 };

@@ -119,7 +119,7 @@ enum salvo_status load_weights(struct executor *executor);
 enum salvo_status kv_pool_open(struct executor *executor);
 struct kv_room kv_pool_room(
     const struct executor *executor, buffer_id keys, buffer_id values, uint32_t page, uint32_t head);
-void kv_pool_copy_page(struct executor *executor, uint32_t to, uint32_t from);
+enum salvo_status kv_pool_copy_page(struct executor *executor, buffer_id buffer, uint32_t to, uint32_t from);
 enum salvo_status kv_pool_move_page(struct executor *executor, buffer_id buffer, uint32_t page,
     uint32_t count, uint8_t *saved, bool restores);
 
@@ -134,9 +134,9 @@ const float *recurrent_pool_before(const struct executor *executor, buffer_id st
 float *recurrent_pool_after(const struct executor *executor, buffer_id state, const struct run *run);
 void recurrent_pool_advance(struct executor *executor);
 void recurrent_pool_commit(struct executor *executor);
-void recurrent_pool_copy_out(const struct executor *executor, uint32_t number, uint8_t *out);
-void recurrent_pool_copy(struct executor *executor, uint32_t to, uint32_t from);
-void recurrent_pool_copy_in(struct executor *executor, uint32_t number, const uint8_t *data);
+enum salvo_status recurrent_pool_move(
+    struct executor *executor, uint32_t number, uint32_t positions, uint8_t *saved, bool restores);
+enum salvo_status recurrent_pool_copy(struct executor *executor, uint32_t to, uint32_t from);
 
 /*
  * run_rows.c: the number of int8 terms that a row is rounded to for quantised matmuls (struct q8_panel): two

@@ -82,14 +82,11 @@ struct kv_room kv_pool_room(
     };
 }
 
-void kv_pool_copy_page(struct executor *executor, uint32_t to, uint32_t from)
+enum salvo_status kv_pool_copy_page(struct executor *executor, buffer_id buffer, uint32_t to, uint32_t from)
 {
-    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
-        const struct kv_cache *cache = &executor->state.caches[i];
-        if (cache->heads)
-            memcpy(page_of(executor, (buffer_id)i, to), page_of(executor, (buffer_id)i, from),
-                kv_page_bytes(cache));
-    }
+    memcpy(page_of(executor, buffer, to), page_of(executor, buffer, from),
+        kv_page_bytes(&executor->state.caches[buffer]));
+    return SALVO_OK;
 }
 
 enum salvo_status kv_pool_move_page(

@@ -98,20 +98,19 @@ static float *state_of(const struct executor *executor, uint32_t number)
     return version_of(executor, slots, 0) + (size_t)(number - slots) * executor->state.recurrent_elements;
 }
 
-void recurrent_pool_copy_out(const struct executor *executor, uint32_t number, uint8_t *out)
+enum salvo_status recurrent_pool_move(
+    struct executor *executor, uint32_t number, uint32_t positions, uint8_t *saved, bool restores)
 {
-    if (executor->state.recurrent_elements)
-        memcpy(out, state_of(executor, number), version_bytes(executor));
+    (void)positions;
+    if (!executor->state.recurrent_elements)
+        return SALVO_OK;
+    void *memory = state_of(executor, number);
+    memcpy(restores ? memory : saved, restores ? saved : memory, version_bytes(executor));
+    return SALVO_OK;
 }
 
-void recurrent_pool_copy(struct executor *executor, uint32_t to, uint32_t from)
+enum salvo_status recurrent_pool_copy(struct executor *executor, uint32_t to, uint32_t from)
 {
-    if (executor->state.recurrent_elements)
-        memcpy(state_of(executor, to), state_of(executor, from), version_bytes(executor));
-}
-
-void recurrent_pool_copy_in(struct executor *executor, uint32_t number, const uint8_t *data)
-{
-    if (executor->state.recurrent_elements)
-        memcpy(state_of(executor, number), data, version_bytes(executor));
+    memcpy(state_of(executor, to), state_of(executor, from), version_bytes(executor));
+    return SALVO_OK;
 }

@@ -298,16 +298,8 @@ enum salvo_status cuda_queue_check(struct executor *executor);
 enum salvo_status cuda_turns_open(struct executor *executor);
 
 /* cuda_state.c */
-size_t cuda_state_size(const struct executor *executor, uint32_t positions);
-enum salvo_status cuda_state_save(
-    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
-enum salvo_status cuda_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
-    uint32_t positions, const int32_t *ids, const uint8_t *data);
+extern const struct backend_state cuda_state;
 enum salvo_status cuda_hidden(struct executor *executor, uint32_t row, uint32_t count, float *out);
-enum salvo_status cuda_page_copy(struct executor *executor, uint32_t to, uint32_t from);
-enum salvo_status cuda_recurrent_copy(struct executor *executor, uint32_t to, uint32_t from);
-enum salvo_status cuda_set_tokens(
-    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count);
 
 /* cuda_profile.c */
 enum salvo_status cuda_profile(struct executor *executor, const struct step *step, uint32_t repetitions,

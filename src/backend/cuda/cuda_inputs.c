@@ -42,7 +42,7 @@ static bool describe_vector(const struct phase_builder *builder, uint32_t index,
 /* The warps load the columns that both matrices need of one vector. In pieces each matrix has its own
  * rounding of it. */
 static bool share_input(
-    const struct phase_builder *builder, const struct phase_matmul *gate, const struct phase_matmul *up)
+    const struct phase_builder *builder, const struct placed_matmul *gate, const struct placed_matmul *up)
 {
     if (builder->groups_at_once)
         return builder->rounds[gate->round].place == builder->rounds[up->round].place;
@@ -52,7 +52,7 @@ static bool share_input(
 static bool fits_registers(const struct phase_builder *builder, const struct cuda_vector *vectors)
 {
     for (uint32_t i = 0; i < builder->matmul_count && !builder->groups_at_once; i++) {
-        const struct phase_matmul *matmul = &builder->matmuls[i];
+        const struct placed_matmul *matmul = &builder->matmuls[i];
         if (vectors[matmul->round].norm == CUDA_NORM_LAYER &&
             matmul->matmul.matrix.part_groups > CUDA_MIXED_GROUPS)
             return false;
@@ -62,7 +62,7 @@ static bool fits_registers(const struct phase_builder *builder, const struct cud
 
 bool cuda_describe_inputs(const struct phase_builder *builder, struct cuda_vector vectors[MOST_ROUNDS])
 {
-    const struct phase_matmul *matmuls = builder->matmuls;
+    const struct placed_matmul *matmuls = builder->matmuls;
     bool simple = true, mixed = false;
     for (uint32_t i = 0; i < builder->table.round_count; i++) {
         simple = describe_vector(builder, i, &vectors[i]) && simple;

@@ -102,9 +102,9 @@ static uint32_t tile_rows_of_slice(const struct phase_builder *builder, uint32_t
 }
 
 /* `count` owners of a matmul, or all that are left, from `first_owner` on. */
-static struct phase_matmul slice_of(const struct phase_matmul *whole, uint32_t first_owner, uint32_t count)
+static struct placed_matmul slice_of(const struct placed_matmul *whole, uint32_t first_owner, uint32_t count)
 {
-    struct phase_matmul slice = *whole;
+    struct placed_matmul slice = *whole;
     struct cuda_matrix *matrix = &slice.matmul.matrix;
     const uint32_t owners = matrix->owners - first_owner,
                    first_row = first_owner * matrix->tile_rows_per_block * CUDA_TILE_ROWS;
@@ -119,7 +119,7 @@ static struct phase_matmul slice_of(const struct phase_matmul *whole, uint32_t f
 }
 
 /* Adds a matmul as slices of `width` owners each. */
-static void add_slices(struct phase_builder *builder, const struct phase_matmul *whole, uint32_t width)
+static void add_slices(struct phase_builder *builder, const struct placed_matmul *whole, uint32_t width)
 {
     for (uint32_t first = 0; first < whole->whole.owners; first += width) {
         if (builder->matmul_count == MOST_MATMULS) {
@@ -135,7 +135,7 @@ static void add_slices(struct phase_builder *builder, const struct phase_matmul 
 static void pair_slices(struct phase_builder *builder)
 {
     const uint32_t slices = builder->matmul_count / 2;
-    struct phase_matmul matmuls[MOST_MATMULS];
+    struct placed_matmul matmuls[MOST_MATMULS];
     memcpy(matmuls, builder->matmuls, sizeof matmuls);
     for (uint32_t i = 0; i < 2 * slices; i++)
         builder->matmuls[i] = matmuls[i / 2 + i % 2 * slices];
@@ -166,7 +166,7 @@ static void add_matmuls(
             shape_matrix(builder, op->inputs[0], tile_rows_of_slice(builder, tile_rows));
         const buffer_id out = group->glu ? matmul_of(builder, group, 2)->out : op->out;
         const bool is_fine = op->matmul.fine || phase_is_finer(builder, group->first_op);
-        struct phase_matmul matmul = {
+        struct placed_matmul matmul = {
             .matmul = cuda_matmul_of(builder, group, op, &matrix, 0),
             .round = phase_round(builder, op->inputs[1], op->matmul.rounding, is_fine),
             .is_fine = is_fine,
@@ -203,7 +203,7 @@ static enum salvo_status add_streams(struct phase_builder *builder)
     for (uint32_t i = 0; i < builder->matmul_count; i++) {
         TRY(GROW(&tables->streams, tables->stream_count, &tables->stream_capacity));
         struct cuda_stream *stream = &tables->streams[tables->stream_count++];
-        const struct phase_matmul *matmul = &builder->matmuls[i];
+        const struct placed_matmul *matmul = &builder->matmuls[i];
         builder->executor->weights[matmul->weight].matrix = matmul->whole;
         *stream = cuda_matrix_stream(&matmul->matmul.matrix, matmul->first_block);
         if (stream->chunk_bytes > tables->most_chunk_bytes)

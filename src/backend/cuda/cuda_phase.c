@@ -266,7 +266,7 @@ static uint64_t packed_input_bytes(const struct phase_builder *builder)
     if (!is_simple(builder))
         return builder->packed_input_bytes;
     for (uint32_t i = 0; i < builder->matmul_count; i++) {
-        const struct phase_matmul *matmul = &builder->matmuls[i];
+        const struct placed_matmul *matmul = &builder->matmuls[i];
         const uint32_t all = matmul->matmul.matrix.part_groups, at_once = builder->groups_at_once;
         const uint64_t size = (uint64_t)CUDA_WARPS * (at_once && at_once < all ? at_once : all) *
                               part_size((enum rounding)builder->rounds[matmul->round].rounding);

@@ -12,8 +12,8 @@
 enum { MOST_LOADS = 24, MOST_OPS = 28, MOST_STORES = 16, MOST_WRITTEN = 24 };
 enum { MOST_ROUNDS = 16, MOST_MATMULS = 24 };
 
-/* A matmul of a phase, or a slice of one: some owners of its matrix. */
-struct phase_matmul {
+/* A matmul and its place in a phase, or a slice of one: some owners of its matrix. */
+struct placed_matmul {
     struct cuda_matmul matmul;
     cuda_address before;  /* [rows], added to the result; 0: nothing */
     uint32_t round;       /* its input, one of the phase's rounds */
@@ -42,7 +42,7 @@ struct phase_builder {
     struct cuda_round rounds[MOST_ROUNDS];
     buffer_id rounded[MOST_ROUNDS]; /* the buffer of each round */
     struct cuda_wkv7 wkv7;          /* heads 0: the phase has none */
-    struct phase_matmul matmuls[MOST_MATMULS];
+    struct placed_matmul matmuls[MOST_MATMULS];
     uint32_t matmul_count;
     uint32_t glu;                /* activation of the gate, the first of two matmuls, which has the glu's out;
                                     ACTIVATION_NONE: no glu */

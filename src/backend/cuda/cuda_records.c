@@ -47,7 +47,7 @@ static uint32_t partial_bytes(const struct cuda_share *share)
 
 /* Without MATMUL_FINISHER. */
 static uint32_t flags_of(const struct phase_builder *builder, const struct cuda_matmul_record *record,
-    const struct phase_matmul *matmul, bool has_glu)
+    const struct placed_matmul *matmul, bool has_glu)
 {
     const bool defers = builder->simple && !record->groups_at_once && record->vector.norm == CUDA_NORM_RMS &&
                         record->vector.rounding == ROUNDING_Q8;
@@ -61,7 +61,7 @@ static uint32_t flags_of(const struct phase_builder *builder, const struct cuda_
 
 /* The number of a block among the owners of a matmul's matrix. */
 static uint32_t owner_of(
-    const struct phase_builder *builder, const struct phase_matmul *matmul, uint32_t block)
+    const struct phase_builder *builder, const struct placed_matmul *matmul, uint32_t block)
 {
     const uint32_t blocks = builder->executor->blocks;
     return (block + blocks - matmul->first_block) % blocks;
@@ -69,7 +69,7 @@ static uint32_t owner_of(
 
 /* `keeps`: no record of the phase keeps the state of its token_shift yet. */
 static enum salvo_status add_matmul(struct phase_builder *builder, uint32_t block,
-    const struct phase_matmul *matmul, const struct phase_matmul *up, bool *keeps)
+    const struct placed_matmul *matmul, const struct placed_matmul *up, bool *keeps)
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_matrix *matrix = &matmul->matmul.matrix;

@@ -1,14 +1,8 @@
 /* A slot's state, saved and restored. KV pages go through pinned memory one by one. */
-#include "backend/common/checks.h"
 #include "backend/common/steps.h"
 #include "backend/cuda/cuda_executor.h"
 
 #include <string.h>
-
-size_t cuda_state_size(const struct executor *executor, uint32_t positions)
-{
-    return state_saved_bytes(executor->program, &executor->state, positions);
-}
 
 /* Elements beyond the last position of a page stay as they are: they are written before they are read. */
 static enum salvo_status move_page(
@@ -107,75 +101,26 @@ cleanup:
     return status;
 }
 
-/* ---- Both ---- */
-
-static enum salvo_status save(
-    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out)
+static enum salvo_status move_recurrent(
+    struct executor *executor, uint32_t number, uint32_t positions, uint8_t *saved, bool restores)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(cuda_entries_finish(executor, executor->entries));
-    TRY(kv_pages_save(executor->program, &executor->state, pages, positions, out, executor, move_page));
+    const struct cuda_slot slot = {.next = positions};
+    if (restores && number < executor->options.slots)
+        TRY(cuda_copy_in(executor, executor->machine.slot_states + number * sizeof slot, &slot, sizeof slot));
     if (executor->state.recurrent_elements)
-        TRY(copy_recurrent(executor, slot,
-            out + state_saved_kv_bytes(executor->program, &executor->state, positions), true));
+        TRY(copy_recurrent(executor, number, saved, !restores));
 cleanup:
     return status;
 }
 
-enum salvo_status cuda_state_save(
-    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out)
-{
-    enum salvo_status status = SALVO_OK;
-    TRY(backend_check_slot(&executor->options, slot, positions));
-    TRY(cuda_context_enter(&executor->context));
-    status = save(executor, slot, pages, positions, out);
-    cuda_context_leave(&executor->context);
-cleanup:
-    return status;
-}
-
-static enum salvo_status copy_tokens(
+static enum salvo_status write_tokens(
     struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count)
 {
     const size_t first = slot_tokens_at(&executor->options, slot);
-    if (count == 0)
-        return SALVO_OK;
     memcpy(executor->host_tokens + first, ids, count * sizeof *ids);
     return cuda_copy_in(executor, executor->machine.tokens + first * sizeof *ids,
         executor->host_tokens + first, count * sizeof *ids);
-}
-
-static enum salvo_status restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
-    uint32_t positions, const int32_t *ids, uint8_t *data)
-{
-    enum salvo_status status = SALVO_OK;
-    const struct cuda_slot state = {.next = positions};
-    TRY(cuda_entries_finish(executor, executor->entries));
-    TRY(copy_tokens(executor, slot, ids, positions));
-    TRY(kv_pages_restore(executor->program, &executor->state, pages, positions, data, executor, move_page));
-    if (slot < executor->options.slots)
-        TRY(cuda_copy_in(
-            executor, executor->machine.slot_states + slot * sizeof state, &state, sizeof state));
-    TRY(copy_recurrent(
-        executor, slot, data + state_saved_kv_bytes(executor->program, &executor->state, positions), false));
-cleanup:
-    return status;
-}
-
-enum salvo_status cuda_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
-    uint32_t positions, const int32_t *ids, const uint8_t *data)
-{
-    enum salvo_status status = SALVO_OK;
-    union {
-        const uint8_t *from;
-        uint8_t *to;
-    } pointer = {data}; /* read only: copies go in */
-    TRY(backend_check_slot(&executor->options, slot, positions));
-    TRY(cuda_context_enter(&executor->context));
-    status = restore(executor, slot, pages, positions, ids, pointer.to);
-    cuda_context_leave(&executor->context);
-cleanup:
-    return status;
 }
 
 /* ---- Within the device ---- */
@@ -183,72 +128,57 @@ cleanup:
 static enum salvo_status copy_within(
     struct executor *executor, cuda_address to, cuda_address from, size_t bytes)
 {
-    return bytes ? CUDA_CALL(&executor->context, copy_within, (to, from, bytes, executor->queue)) : SALVO_OK;
+    return CUDA_CALL(&executor->context, copy_within, (to, from, bytes, executor->queue));
 }
 
-static enum salvo_status copy_page(struct executor *executor, uint32_t to, uint32_t from)
+static enum salvo_status copy_page(struct executor *executor, buffer_id buffer, uint32_t to, uint32_t from)
 {
-    enum salvo_status status = SALVO_OK;
-    TRY(cuda_entries_finish(executor, executor->entries));
-    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
-        const struct kv_cache *cache = &executor->state.caches[i];
-        const uint64_t bytes = cache->heads ? kv_page_bytes(cache) : 0;
-        TRY(copy_within(executor, executor->kv_addresses[i] + to * bytes,
-            executor->kv_addresses[i] + from * bytes, bytes));
-    }
-    TRY(cuda_queue_wait(executor));
-cleanup:
-    return status;
-}
-
-enum salvo_status cuda_page_copy(struct executor *executor, uint32_t to, uint32_t from)
-{
-    enum salvo_status status = SALVO_OK;
-    TRY(cuda_context_enter(&executor->context));
-    status = copy_page(executor, to, from);
-    cuda_context_leave(&executor->context);
-cleanup:
-    return status;
+    const cuda_address pages = executor->kv_addresses[buffer];
+    const size_t bytes = kv_page_bytes(&executor->state.caches[buffer]);
+    return copy_within(executor, pages + to * (uint64_t)bytes, pages + from * (uint64_t)bytes, bytes);
 }
 
 static enum salvo_status copy_recurrent_within(struct executor *executor, uint32_t to, uint32_t from)
 {
     enum salvo_status status = SALVO_OK;
     cuda_address to_address, from_address;
-    TRY(cuda_entries_finish(executor, executor->entries));
     TRY(find_recurrent(executor, to, &to_address));
     TRY(find_recurrent(executor, from, &from_address));
     TRY(copy_within(
         executor, to_address, from_address, (size_t)executor->state.recurrent_elements * sizeof(float)));
-    TRY(cuda_queue_wait(executor));
 cleanup:
     return status;
 }
 
-enum salvo_status cuda_recurrent_copy(struct executor *executor, uint32_t to, uint32_t from)
+static const struct state_layout *layout(const struct executor *executor)
 {
-    enum salvo_status status = SALVO_OK;
-    if (!executor->state.recurrent_elements)
-        goto cleanup;
-    TRY(cuda_context_enter(&executor->context));
-    status = copy_recurrent_within(executor, to, from);
-    cuda_context_leave(&executor->context);
-cleanup:
-    return status;
+    return &executor->state;
 }
 
-enum salvo_status cuda_set_tokens(
-    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count)
+static enum salvo_status begin(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(backend_check_slot(&executor->options, slot, count));
     TRY(cuda_context_enter(&executor->context));
     status = cuda_entries_finish(executor, executor->entries);
-    if (status == SALVO_OK)
-        status = copy_tokens(executor, slot, ids, count);
+    if (status != SALVO_OK)
+        cuda_context_leave(&executor->context);
+cleanup:
+    return status;
+}
+
+static enum salvo_status end(struct executor *executor, enum salvo_status status)
+{
     if (status == SALVO_OK)
         status = cuda_queue_wait(executor);
     cuda_context_leave(&executor->context);
-cleanup:
     return status;
 }
+
+const struct backend_state cuda_state = {.layout = layout,
+    .begin = begin,
+    .end = end,
+    .move_page = move_page,
+    .move_recurrent = move_recurrent,
+    .copy_page = copy_page,
+    .copy_recurrent = copy_recurrent_within,
+    .write_tokens = write_tokens};

@@ -175,17 +175,9 @@ enum salvo_status metal_wait_for_commands(struct executor *executor, struct meta
 struct step_header *metal_ring_entry(const struct executor *executor, uint64_t ticket);
 
 /* metal_state.c */
+extern const struct backend_state metal_state;
 enum salvo_status metal_states_open(struct executor *executor);
 uint32_t metal_head_bytes(const struct executor *executor, buffer_id cache); /* at one position */
-size_t metal_state_size(const struct executor *executor, uint32_t positions);
-enum salvo_status metal_state_save(
-    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
-enum salvo_status metal_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
-    uint32_t positions, const int32_t *ids, const uint8_t *data);
-enum salvo_status metal_page_copy(struct executor *executor, uint32_t to, uint32_t from);
-enum salvo_status metal_recurrent_copy(struct executor *executor, uint32_t to, uint32_t from);
-enum salvo_status metal_set_tokens(
-    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count);
 
 /* metal_debug.c: struct backend_debug. */
 const struct plan *metal_debug_plan(const struct executor *executor, uint32_t tokens);

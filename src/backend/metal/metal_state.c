@@ -1,6 +1,5 @@
 /* KV caches in pages of [heads][256 positions][elements, scales], and recurrent state in versions, in memory
  * that the host reads and writes. */
-#include "backend/common/checks.h"
 #include "backend/metal/metal_executor.h"
 
 #include <string.h>
@@ -39,11 +38,6 @@ cleanup:
     return status;
 }
 
-size_t metal_state_size(const struct executor *executor, uint32_t positions)
-{
-    return state_saved_bytes(executor->program, &executor->state, positions);
-}
-
 static uint8_t *page_at(const struct executor *executor, buffer_id buffer, uint32_t page)
 {
     return executor->kv_pages[buffer].bytes + page * kv_page_bytes(&executor->state.caches[buffer]);
@@ -65,65 +59,52 @@ static uint8_t *recurrent_at(const struct executor *executor, uint32_t number)
                                executor->state.recurrent_elements * sizeof(float);
 }
 
-enum salvo_status metal_state_save(
-    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out)
+static enum salvo_status move_recurrent(
+    struct executor *executor, uint32_t number, uint32_t positions, uint8_t *saved, bool restores)
 {
-    enum salvo_status status = SALVO_OK;
-    TRY(backend_check_slot(&executor->options, slot, positions));
-    TRY(step_queue_complete_all(&executor->queue));
-    TRY(kv_pages_save(executor->program, &executor->state, pages, positions, out, executor, move_page));
-    memcpy(out + state_saved_kv_bytes(executor->program, &executor->state, positions),
-        recurrent_at(executor, slot), executor->state.recurrent_elements * sizeof(float));
-cleanup:
-    return status;
-}
-
-enum salvo_status metal_set_tokens(
-    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count)
-{
-    enum salvo_status status = SALVO_OK;
-    TRY(backend_check_slot(&executor->options, slot, count));
-    TRY(step_queue_complete_all(&executor->queue));
-    if (count)
-        memcpy((int32_t *)(void *)executor->tokens.bytes + slot_tokens_at(&executor->options, slot), ids,
-            count * sizeof *ids);
-cleanup:
-    return status;
-}
-
-enum salvo_status metal_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
-    uint32_t positions, const int32_t *ids, const uint8_t *data)
-{
-    enum salvo_status status = SALVO_OK;
-    TRY(metal_set_tokens(executor, slot, ids, positions));
-    TRY(kv_pages_restore(executor->program, &executor->state, pages, positions, data, executor, move_page));
-    memcpy(recurrent_at(executor, slot),
-        data + state_saved_kv_bytes(executor->program, &executor->state, positions),
+    (void)positions;
+    uint8_t *memory = recurrent_at(executor, number);
+    memcpy(restores ? memory : saved, restores ? saved : memory,
         executor->state.recurrent_elements * sizeof(float));
-cleanup:
-    return status;
+    return SALVO_OK;
 }
 
-enum salvo_status metal_page_copy(struct executor *executor, uint32_t to, uint32_t from)
+static enum salvo_status copy_page(struct executor *executor, buffer_id buffer, uint32_t to, uint32_t from)
 {
-    enum salvo_status status = SALVO_OK;
-    TRY(step_queue_complete_all(&executor->queue));
-    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
-        const struct kv_cache *cache = &executor->state.caches[i];
-        if (cache->heads)
-            memcpy(page_at(executor, (buffer_id)i, to), page_at(executor, (buffer_id)i, from),
-                kv_page_bytes(cache));
-    }
-cleanup:
-    return status;
+    memcpy(page_at(executor, buffer, to), page_at(executor, buffer, from),
+        kv_page_bytes(&executor->state.caches[buffer]));
+    return SALVO_OK;
 }
 
-enum salvo_status metal_recurrent_copy(struct executor *executor, uint32_t to, uint32_t from)
+static enum salvo_status copy_recurrent(struct executor *executor, uint32_t to, uint32_t from)
 {
-    enum salvo_status status = SALVO_OK;
-    TRY(step_queue_complete_all(&executor->queue));
     memcpy(recurrent_at(executor, to), recurrent_at(executor, from),
         executor->state.recurrent_elements * sizeof(float));
-cleanup:
-    return status;
+    return SALVO_OK;
 }
+
+static enum salvo_status write_tokens(
+    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count)
+{
+    memcpy((int32_t *)(void *)executor->tokens.bytes + slot_tokens_at(&executor->options, slot), ids,
+        count * sizeof *ids);
+    return SALVO_OK;
+}
+
+static const struct state_layout *layout(const struct executor *executor)
+{
+    return &executor->state;
+}
+
+static enum salvo_status begin(struct executor *executor)
+{
+    return step_queue_complete_all(&executor->queue);
+}
+
+const struct backend_state metal_state = {.layout = layout,
+    .begin = begin,
+    .move_page = move_page,
+    .move_recurrent = move_recurrent,
+    .copy_page = copy_page,
+    .copy_recurrent = copy_recurrent,
+    .write_tokens = write_tokens};

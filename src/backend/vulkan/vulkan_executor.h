@@ -248,17 +248,9 @@ uint32_t vulkan_tokens_per_submission(const struct executor *executor);
 uint32_t vulkan_cancel_mask(const struct executor *executor); /* struct step_header */
 
 /* vulkan_state.c */
+extern const struct backend_state vulkan_state;
 enum salvo_status vulkan_states_open(struct executor *executor);
 uint32_t vulkan_head_words(const struct executor *executor, buffer_id cache); /* of a head at a position */
-size_t vulkan_state_size(const struct executor *executor, uint32_t positions);
-enum salvo_status vulkan_state_save(
-    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out);
-enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
-    uint32_t positions, const int32_t *ids, const uint8_t *data);
-enum salvo_status vulkan_page_copy(struct executor *executor, uint32_t to, uint32_t from);
-enum salvo_status vulkan_recurrent_copy(struct executor *executor, uint32_t to, uint32_t from);
-enum salvo_status vulkan_set_tokens(
-    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count);
 
 /* vulkan_idle.c */
 enum salvo_status vulkan_idle_measure(struct executor *executor, bool on);

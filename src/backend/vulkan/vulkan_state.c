@@ -1,5 +1,4 @@
 /* KV caches in pages of [heads][256 positions][elements, scales], and recurrent state in versions. */
-#include "backend/common/checks.h"
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
@@ -63,11 +62,6 @@ cleanup:
 
 /* ---- Saving and restoring ---- */
 
-size_t vulkan_state_size(const struct executor *executor, uint32_t positions)
-{
-    return state_saved_bytes(executor->program, &executor->state, positions);
-}
-
 /* Restoring reads a page, changes its first positions and writes it back. */
 static enum salvo_status move_page(
     struct executor *executor, buffer_id buffer, uint32_t page, uint32_t count, uint8_t *saved, bool restores)
@@ -100,88 +94,55 @@ static uint64_t recurrent_offset(const struct executor *executor, uint32_t numbe
            sizeof(float);
 }
 
-enum salvo_status vulkan_state_save(
-    struct executor *executor, uint32_t slot, const uint32_t *pages, uint32_t positions, uint8_t *out)
+static enum salvo_status move_recurrent(
+    struct executor *executor, uint32_t number, uint32_t positions, uint8_t *saved, bool restores)
 {
-    enum salvo_status status = SALVO_OK;
-    TRY(backend_check_slot(&executor->options, slot, positions));
-    TRY(step_queue_complete_all(&executor->queue));
-    TRY(kv_pages_save(executor->program, &executor->state, pages, positions, out, executor, move_page));
-    if (executor->recurrent_elements) {
-        TRY(vulkan_read(&executor->transfer, recurrent_buffer(executor, slot),
-            recurrent_offset(executor, slot),
-            out + state_saved_kv_bytes(executor->program, &executor->state, positions),
-            executor->recurrent_elements * sizeof(float)));
-    }
-cleanup:
-    return status;
+    const size_t bytes = executor->recurrent_elements * sizeof(float);
+    struct vulkan_buffer *states = recurrent_buffer(executor, number);
+    const uint64_t offset = recurrent_offset(executor, number);
+    (void)positions;
+    if (bytes == 0)
+        return SALVO_OK;
+    return restores ? vulkan_write(&executor->transfer, states, offset, saved, bytes)
+                    : vulkan_read(&executor->transfer, states, offset, saved, bytes);
+}
+
+static enum salvo_status copy_page(struct executor *executor, buffer_id buffer, uint32_t to, uint32_t from)
+{
+    const uint64_t bytes = kv_page_bytes(&executor->state.caches[buffer]);
+    struct vulkan_buffer *pages = &executor->kv_pages[buffer];
+    return vulkan_copy(&executor->transfer, pages, to * bytes, pages, from * bytes, bytes);
+}
+
+static enum salvo_status copy_recurrent(struct executor *executor, uint32_t to, uint32_t from)
+{
+    return vulkan_copy(&executor->transfer, recurrent_buffer(executor, to), recurrent_offset(executor, to),
+        recurrent_buffer(executor, from), recurrent_offset(executor, from),
+        executor->recurrent_elements * sizeof(float));
 }
 
 static enum salvo_status write_tokens(
     struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count)
 {
     const uint64_t at = slot_tokens_at(&executor->options, slot) * sizeof *ids;
-    if (count == 0)
-        return SALVO_OK;
     memcpy((uint8_t *)executor->host_tokens.mapped + at, ids, count * sizeof *ids);
     return vulkan_write(&executor->transfer, &executor->tokens, at, ids, count * sizeof *ids);
 }
 
-enum salvo_status vulkan_state_restore(struct executor *executor, uint32_t slot, const uint32_t *pages,
-    uint32_t positions, const int32_t *ids, const uint8_t *data)
+static const struct state_layout *layout(const struct executor *executor)
 {
-    enum salvo_status status = SALVO_OK;
-    TRY(backend_check_slot(&executor->options, slot, positions));
-    TRY(step_queue_complete_all(&executor->queue));
-    TRY(write_tokens(executor, slot, ids, positions));
-    TRY(kv_pages_restore(executor->program, &executor->state, pages, positions, data, executor, move_page));
-    if (executor->recurrent_elements) {
-        TRY(vulkan_write(&executor->transfer, recurrent_buffer(executor, slot),
-            recurrent_offset(executor, slot),
-            data + state_saved_kv_bytes(executor->program, &executor->state, positions),
-            executor->recurrent_elements * sizeof(float)));
-    }
-cleanup:
-    return status;
+    return &executor->state;
 }
 
-/* ---- Within the device ---- */
-
-enum salvo_status vulkan_page_copy(struct executor *executor, uint32_t to, uint32_t from)
+static enum salvo_status begin(struct executor *executor)
 {
-    enum salvo_status status = SALVO_OK;
-    TRY(step_queue_complete_all(&executor->queue));
-    for (uint32_t i = 0; i < executor->program->buffer_count; i++) {
-        const struct kv_cache *cache = &executor->state.caches[i];
-        const uint64_t bytes = cache->heads ? kv_page_bytes(cache) : 0;
-        if (bytes)
-            TRY(vulkan_copy(&executor->transfer, &executor->kv_pages[i], to * bytes, &executor->kv_pages[i],
-                from * bytes, bytes));
-    }
-cleanup:
-    return status;
+    return step_queue_complete_all(&executor->queue);
 }
 
-enum salvo_status vulkan_recurrent_copy(struct executor *executor, uint32_t to, uint32_t from)
-{
-    enum salvo_status status = SALVO_OK;
-    TRY(step_queue_complete_all(&executor->queue));
-    if (executor->recurrent_elements) {
-        TRY(vulkan_copy(&executor->transfer, recurrent_buffer(executor, to), recurrent_offset(executor, to),
-            recurrent_buffer(executor, from), recurrent_offset(executor, from),
-            executor->recurrent_elements * sizeof(float)));
-    }
-cleanup:
-    return status;
-}
-
-enum salvo_status vulkan_set_tokens(
-    struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count)
-{
-    enum salvo_status status = SALVO_OK;
-    TRY(backend_check_slot(&executor->options, slot, count));
-    TRY(step_queue_complete_all(&executor->queue));
-    TRY(write_tokens(executor, slot, ids, count));
-cleanup:
-    return status;
-}
+const struct backend_state vulkan_state = {.layout = layout,
+    .begin = begin,
+    .move_page = move_page,
+    .move_recurrent = move_recurrent,
+    .copy_page = copy_page,
+    .copy_recurrent = copy_recurrent,
+    .write_tokens = write_tokens};
