@@ -4,9 +4,9 @@ import collections
 import json
 import os
 import re
-import struct
-import subprocess
 import sys
+
+from grammar_tool import exchange
 
 TOOL, FOLDER = sys.argv[1:3]
 # The schemas of old drafts do not say which draft they are of.
@@ -17,17 +17,6 @@ FILES = sys.argv[3:] or ["type", "properties", "required", "additionalProperties
                          "allOf", "ref", "defs", "pattern", "boolean_schema", "infinite-loop-detection", "anchor", "default",
                          "optional/format/date", "optional/format/time", "optional/format/date-time", "optional/format/uuid",
                          "optional/format/email", "optional/format/ipv4", "optional/format/ipv6", "optional/format/uri"]
-
-
-def exchange(messages):
-    data = b"".join(struct.pack("<I", len(m)) + m for m in messages)
-    done = subprocess.run([TOOL], input=data, capture_output=True, check=True)
-    answers, at = [], 0
-    while at < len(done.stdout):
-        size = struct.unpack_from("<I", done.stdout, at)[0]
-        answers.append(done.stdout[at + 4:at + 4 + size].decode())
-        at += 4 + size
-    return answers
 
 
 def main():
@@ -47,7 +36,7 @@ def main():
                 messages.append(b"T" + json.dumps(test["data"]).encode())
                 expected.append((name, group["description"], test["description"], test["valid"]))
     counts, errors, refused = collections.Counter(), collections.Counter(), False
-    for (name, group, test, valid), answer in zip(expected, exchange(messages)):
+    for (name, group, test, valid), answer in zip(expected, exchange(TOOL, messages)):
         if test is None:
             refused = answer != "ok"
             counts["schemas refused" if refused else "schemas"] += 1

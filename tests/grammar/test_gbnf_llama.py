@@ -3,9 +3,9 @@ beginnings can go on, and the same grammars are refused."""
 import ctypes
 import os
 import random
-import struct
-import subprocess
 import sys
+
+from grammar_tool import exchange
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "..", "models"))
 try:
@@ -86,17 +86,6 @@ def match_there(library, model, sampler, text):
     return "1" if allows(library, sampler, model.ends()[0]) else "0"
 
 
-def match_here(messages):
-    data = b"".join(struct.pack("<I", len(m)) + m for m in messages)
-    done = subprocess.run([TOOL], input=data, capture_output=True, check=True)
-    answers, at = [], 0
-    while at < len(done.stdout):
-        size = struct.unpack_from("<I", done.stdout, at)[0]
-        answers.append(done.stdout[at + 4:at + 4 + size].decode())
-        at += 4 + size
-    return answers
-
-
 def mutated(rng, text, letters):
     at = rng.randrange(len(text) + 1)
     kind = rng.randrange(4)
@@ -116,7 +105,7 @@ def main():
         for grammar, examples in CASES:
             letters = sorted(set("".join(examples))) + ["q", "é", '"']
             texts = examples + [mutated(rng, rng.choice(examples), letters) for _ in range(MUTATIONS)]
-            answers = match_here([b"G" + grammar.encode()] + [b"T" + text.encode() for text in texts])
+            answers = exchange(TOOL, [b"G" + grammar.encode()] + [b"T" + text.encode() for text in texts])
             sampler = library.llama_sampler_init_grammar(model.vocab, grammar.encode(), b"root")
             assert sampler and answers[0] == "ok", (grammar, answers[0])
             for text, answer in zip(texts, answers[1:]):
@@ -127,7 +116,7 @@ def main():
                     print("WRONG:", repr(grammar), repr(text), "here", answer, "there", expected)
             library.llama_sampler_free(sampler)
         for grammar in BAD:
-            here = match_here([b"G" + grammar.encode()])[0]
+            here = exchange(TOOL, [b"G" + grammar.encode()])[0]
             if here == "ok" or library.llama_sampler_init_grammar(model.vocab, grammar.encode(), b"root"):
                 wrong += 1
                 print("WRONG:", repr(grammar), "is accepted;", here)

@@ -1,9 +1,9 @@
 """Random regular expressions and texts, against Python's re with ASCII classes."""
 import random
 import re
-import struct
-import subprocess
 import sys
+
+from grammar_tool import exchange
 
 TOOL = sys.argv[1]
 COUNT = int(sys.argv[2]) if len(sys.argv) > 2 else 2000
@@ -60,17 +60,6 @@ def mutate(rng, text):
     return "".join(text)
 
 
-def exchange(messages):
-    data = b"".join(struct.pack("<I", len(m)) + m for m in messages)
-    done = subprocess.run([TOOL], input=data, capture_output=True, check=True)
-    answers, at = [], 0
-    while at < len(done.stdout):
-        size = struct.unpack_from("<I", done.stdout, at)[0]
-        answers.append(done.stdout[at + 4:at + 4 + size].decode())
-        at += 4 + size
-    return answers
-
-
 def main():
     rng = random.Random(7)
     messages, expected = [], []
@@ -90,7 +79,7 @@ def main():
         for text in sorted(texts):
             messages.append(b"T" + text.encode())
             expected.append((pattern, text, bool(compiled.fullmatch(text))))
-    answers = exchange(messages)
+    answers = exchange(TOOL, messages)
     assert len(answers) == len(expected), (len(answers), len(expected))
     matches = wrong = 0
     for (pattern, text, wanted), answer in zip(expected, answers):

@@ -2,9 +2,9 @@
 compile must name the reason; documents that the library writes for a schema fit it."""
 import json
 import random
-import struct
-import subprocess
 import sys
+
+from grammar_tool import exchange
 
 try:
     import jsonschema
@@ -159,17 +159,6 @@ def spelled(rng, value):
     return json.dumps(value, ensure_ascii=rng.random() < 0.5, indent=rng.choice([None, None, 2])).encode()
 
 
-def exchange(messages):
-    data = b"".join(struct.pack("<I", len(m)) + m for m in messages)
-    done = subprocess.run([TOOL], input=data, capture_output=True, check=True)
-    answers, at = [], 0
-    while at < len(done.stdout):
-        size = struct.unpack_from("<I", done.stdout, at)[0]
-        answers.append(done.stdout[at + 4:at + 4 + size].decode())
-        at += 4 + size
-    return answers
-
-
 def main():
     rng = random.Random(SEED)
     checked = fitting = refused = wrong = 0
@@ -185,7 +174,7 @@ def main():
                 messages.append(b"T" + spelled(rng, value))
                 expected.append((schema, value, validator.is_valid(value)))
         compiled = False
-        for (schema, value, valid), answer in zip(expected, exchange(messages)):
+        for (schema, value, valid), answer in zip(expected, exchange(TOOL, messages)):
             if valid is None:
                 compiled = answer == "ok"
                 refused += not compiled
