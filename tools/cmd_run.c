@@ -14,6 +14,7 @@
 #include "sampler_flags.h"
 #include "terminal.h"
 #include "text_output.h"
+#include "tool_flags.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -44,6 +45,10 @@ static const struct option option_table[] = {
         "continue from a file of --state-save; the prompt may be empty"},
     {0, "state-save", "FILE", OPTION_FILE, &options.state_save,
         "save the tokens and the KV cache or recurrent state to FILE at the end"},
+    {0, "tools", "FILE", OPTION_FILE, &tool_flags.file,
+        "with --chat: tools that the answer may call, a JSON array as in OpenAI's requests; calls are "
+        "printed as "
+        "lines of JSON"},
     FORCE_OPTION(&options.force),
     {0},
 };
@@ -55,6 +60,7 @@ struct prompt {
     struct salvo_stops template_stops;
     struct stop_strings stops;
     struct salvo_grammar *grammar; /* NULL: any text */
+    struct tool_use tools;
 };
 
 struct statistics {
@@ -68,9 +74,14 @@ struct statistics {
 static int apply_template(struct salvo_model *model, const struct input *input, struct prompt *out)
 {
     const struct salvo_message message = {.role = "user", .content = {input->data, input->size}};
-    if (salvo_chat_open(model, NULL, &out->chat) != SALVO_OK)
+    struct salvo_chat_options chat = SALVO_CHAT_OPTIONS_INIT;
+    if (out->tools.form && !salvo_tool_form_info(out->tools.form)->described)
+        chat.json = (struct salvo_text){out->tools.variables, strlen(out->tools.variables)};
+    if (salvo_chat_open(model, &chat, &out->chat) != SALVO_OK)
         return library_failure();
     int result = set_system_from_flags(out->chat);
+    if (result == EXIT_DONE)
+        result = tool_use_describe(&out->tools, out->chat);
     if (result != EXIT_DONE)
         return result;
     if (salvo_chat_add(out->chat, &message, 1, sizeof message) != SALVO_OK ||
@@ -133,8 +144,62 @@ static void print_statistics(const struct prompt *prompt, const struct salvo_gen
         finish_or_loop(result->finish, loop), format_bytes(peak_memory(), memory), statistics->sampler.seed);
 }
 
-static void write_json(const struct loaded *loaded, const struct text_output *output,
-    const struct salvo_generate_result *result, const struct statistics *statistics)
+static void write_call(struct json_writer *json, struct salvo_text name, struct salvo_text arguments)
+{
+    json_begin(json, '{');
+    json_key(json, "name");
+    json_text(json, name);
+    json_key(json, "arguments");
+    char *copy = strndup(arguments.data, arguments.size);
+    if (copy)
+        json_raw(json, copy);
+    else
+        json_null(json);
+    free(copy);
+    json_end(json, '}');
+}
+
+/* An answer with calls: text, then a line of JSON for each call. */
+static void print_text(void *user, struct salvo_text text, bool is_reasoning)
+{
+    struct text_output *shown = user;
+    (void)is_reasoning;
+    text_output_text(shown, text.data, text.size);
+}
+
+static void print_call(void *user, struct salvo_text name, struct salvo_text arguments)
+{
+    struct text_output *shown = user;
+    struct json_writer json = json_output();
+    if (shown->last && shown->last != '\n')
+        putchar('\n');
+    write_call(&json, name, arguments);
+    putchar('\n');
+    shown->last = '\n';
+}
+
+static int print_answer(const struct prompt *prompt, const struct text_output *output)
+{
+    struct text_output shown = {.show = true, .skip_blanks = true};
+    const struct tool_answer answer = {.text = print_text, .call = print_call, .user = &shown};
+    return tool_use_read(&prompt->tools, (struct salvo_text){output->text, output->size}, &answer);
+}
+
+static void no_text(void *user, struct salvo_text text, bool is_reasoning)
+{
+    (void)user;
+    (void)text;
+    (void)is_reasoning;
+}
+
+static void write_call_item(void *user, struct salvo_text name, struct salvo_text arguments)
+{
+    write_call(user, name, arguments);
+}
+
+static void write_json(const struct loaded *loaded, const struct prompt *prompt,
+    const struct text_output *output, const struct salvo_generate_result *result,
+    const struct statistics *statistics)
 {
     struct json_writer json = json_output();
     const int32_t *ids =
@@ -147,6 +212,13 @@ static void write_json(const struct loaded *loaded, const struct text_output *ou
     for (uint32_t i = 0; i < result->tokens; i++)
         json_signed(&json, ids[i]);
     json_end(&json, ']');
+    if (prompt->tools.form) {
+        const struct tool_answer answer = {.text = no_text, .call = write_call_item, .user = &json};
+        json_key(&json, "tool_calls");
+        json_begin(&json, '[');
+        (void)tool_use_read(&prompt->tools, (struct salvo_text){output->text, output->size}, &answer);
+        json_end(&json, ']');
+    }
     json_key(&json, "finish_reason");
     json_string(&json, finish_or_loop(result->finish, output->loop));
     json_key(&json, "prompt_tokens");
@@ -277,8 +349,8 @@ static int save_state(struct loaded *loaded)
 
 static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct statistics *statistics)
 {
-    struct text_output output = {
-        .show = !output_flags.json, .keep = output_flags.json, .skip_blanks = options.chat};
+    const bool keeps = output_flags.json || prompt->tools.form;
+    struct text_output output = {.show = !keeps, .keep = keeps, .skip_blanks = options.chat};
     struct salvo_generate_result generated = SALVO_GENERATE_RESULT_INIT;
     uint32_t context = salvo_engine_info(loaded->engine)->context;
     if (prompt->count > context)
@@ -298,8 +370,10 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct
     interrupt_catch(loaded->session);
     result = generate(loaded, prompt, &output, &generated, statistics);
     interrupt_release();
+    if (result == EXIT_DONE && prompt->tools.form && !output_flags.json)
+        result = print_answer(prompt, &output);
     if (result == EXIT_DONE && output_flags.json)
-        write_json(loaded, &output, &generated, statistics);
+        write_json(loaded, prompt, &output, &generated, statistics);
     else if (isatty(STDOUT_FILENO))
         putchar('\n'); /* the shell prompts on a new line */
     else if (generate_flags.stats)
@@ -338,7 +412,11 @@ static int check_options(void)
         return usage_error("run: --system needs --chat");
     if (options.chat && options.state_load)
         return usage_error("run: --chat and --state-load cannot be combined; `salvo chat` has /load");
-    if (has_grammar() && options.ignore_eos)
+    if (tool_flags.file && !options.chat)
+        return usage_error("run: --tools needs --chat");
+    if (tool_flags.file && has_grammar())
+        return usage_error("run: --tools cannot be combined with a grammar");
+    if ((has_grammar() || tool_flags.file) && options.ignore_eos)
         return usage_error(
             "run: --ignore-eos cannot be combined with a grammar, which may have to end the text");
     return EXIT_DONE;
@@ -374,11 +452,14 @@ static int run(int count, char **arguments)
     if (result == EXIT_DONE && options.state_save)
         result = check_state_file(loaded.model);
     if (result == EXIT_DONE)
+        result = tool_use_open(loaded.model, &prompt.tools);
+    if (result == EXIT_DONE)
         result = read_prompt(loaded.model, &prompt);
     if (result == EXIT_DONE)
         result = stop_strings_open(&prompt.template_stops, &prompt.stops);
     if (result == EXIT_DONE)
-        result = grammar_from_flags(loaded.model, false, &prompt.grammar);
+        result = prompt.tools.form ? tool_use_grammar(&prompt.tools, loaded.model, &prompt.grammar)
+                                   : grammar_from_flags(loaded.model, false, &prompt.grammar);
     if (result == EXIT_DONE)
         result = load_engine(&loaded, &engine_options);
     statistics.load = seconds_now() - start;
@@ -388,6 +469,7 @@ static int run(int count, char **arguments)
     salvo_chat_close(prompt.chat);
     salvo_free(prompt.ids);
     salvo_grammar_free(prompt.grammar);
+    tool_use_close(&prompt.tools);
     unload(&loaded);
     return result;
 }
@@ -403,7 +485,9 @@ const struct command run_command = {
                "standard output. Ctrl-C\n"
                "ends the text, prints the statistics of --stats and exits with status 130. The default "
                "sampling settings\n"
-               "are the model's: `salvo info` shows them. For a conversation use `salvo chat`.",
+               "are the model's: `salvo info` shows them. For a conversation use `salvo chat`. With --tools "
+               "the answer is printed\n"
+               "when it is complete: its text, then each call as a line of JSON with name and arguments.",
     .options = option_table,
     .shared = {grammar_flag_table, generate_flag_table, sampler_flag_table, engine_flag_table,
         output_flag_table},
