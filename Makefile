@@ -95,7 +95,7 @@ soak: ## hours: 10000 requests on each scheduler and from Python, random model s
 	ASAN_OPTIONS=quarantine_size_mb=16 $(SOAK_SERVE) build-asan/salvo $(SERVE_SECONDS)
 	$(SOAK_SERVE) build-tsan/salvo $(SERVE_SECONDS)
 	SALVO_SOURCE=$(CURDIR) tests/run_python tests/python/soak_generations.py build/libsalvo.so.1 build/tests/models/make-words-model
-	scripts/check-reproducible $(shell uname -m)
+	scripts/check-reproducible aarch64
 	build/tests/models/test_scheduler 1 10000
 	build/tests/models/test_orders 1 3000
 	build/$(SHAPES) --backend cpu --count 5000
