@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import sys
 import tempfile
 import unittest
@@ -198,6 +199,55 @@ class Dialects(Serving):
         self.assertTrue(chain.invoke("Tell me a story").text)
         with self.assertRaises(openai.BadRequestError):
             self.client.responses.create(**{**request, "max_output_tokens": 0})
+
+
+class Families(unittest.TestCase):
+    """A grammar forces the call, whatever the template and the weights: every client reads it, whole and streamed."""
+
+    PARAMETERS = {"type": "object", "properties": {"kind": {"enum": ["cat", "dog"]}}, "required": ["kind"], "additionalProperties": False}
+    CHAT = {"type": "function", "function": {"name": "pet", "description": "finds a pet", "parameters": PARAMETERS}}
+
+    def check(self, name, arguments):
+        self.assertEqual(name, "pet")
+        self.assertIn((arguments if isinstance(arguments, dict) else json.loads(arguments))["kind"], ("cat", "dog"))
+
+    def check_openai(self, url):
+        question = {"model": "any", "messages": MESSAGES[1:], "tools": [self.CHAT], "tool_choice": "required", "parallel_tool_calls": False,
+                    "extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}
+        with openai.OpenAI(api_key="none", base_url=url + "/v1", max_retries=0) as client:
+            [call] = client.chat.completions.create(**question).choices[0].message.tool_calls
+            self.check(call.function.name, call.function.arguments)
+            deltas = [delta for part in client.chat.completions.create(**question, stream=True) for choice in part.choices
+                      for delta in choice.delta.tool_calls or []]
+            self.check(deltas[0].function.name, "".join(delta.function.arguments for delta in deltas))
+            messages = [*MESSAGES[1:], {"role": "assistant", "content": None, "tool_calls": [call.model_dump()]},
+                        {"role": "tool", "tool_call_id": call.id, "content": "Rex"}]
+            self.assertEqual(client.chat.completions.create(model="any", messages=messages, max_tokens=3).choices[0].finish_reason, "length")
+
+    def check_anthropic(self, url):
+        question = {"model": "any", "messages": MESSAGES[1:], "max_tokens": 300, "tools": [{"name": "pet", "input_schema": self.PARAMETERS}],
+                    "tool_choice": {"type": "tool", "name": "pet", "disable_parallel_tool_use": True}, "thinking": {"type": "disabled"}}
+        with anthropic.Anthropic(api_key="none", base_url=url, max_retries=0) as client, client.messages.stream(**question) as stream:
+            [block] = stream.get_final_message().content
+        self.check(block.name, block.input)
+
+    def check_langchain(self, url):
+        chain = ChatOpenAI(model="any", api_key="none", base_url=url + "/v1", max_retries=0,
+                           extra_body={"chat_template_kwargs": {"enable_thinking": False}}).bind_tools([self.CHAT], tool_choice="pet")
+        call = chain.invoke("A pet").tool_calls[0]
+        self.check(call["name"], call["args"])
+
+    def test_each_family(self):
+        files = sorted((pathlib.Path(__file__).parent.parent / "templates/tools").glob("*.jinja"))
+        self.assertGreater(len(files), 15)
+        for file in files:
+            with self.subTest(file.stem):
+                server = Server("--chat-template-file", file, "--ctx-size", 1024)
+                url = f"http://127.0.0.1:{server.port}"
+                self.check_openai(url)
+                self.check_anthropic(url)
+                self.check_langchain(url)
+                self.assertEqual(server.stop(), 0)
 
 
 @unittest.skipUnless(len(sys.argv) > 2, "no server whose device stands still")
