@@ -26,7 +26,8 @@
 
 enum {
     STEPS_AHEAD = 2,       /* open steps on a device that works by itself */
-    LEAST_STEP_TOKENS = 4, /* prompt tokens of a step */
+    LEAST_TOKENS = 4,      /* prompt tokens of a step */
+    LEAST_TOKENS_GPU = 16, /* a GPU computes so many rows in nearly the time of one */
     MEASURED_TOKENS = 64,  /* of the prompt that is timed when a scheduler is opened */
     MOST_DECODES = 4,      /* tokens that a request decodes in one step */
 };

@@ -60,8 +60,8 @@ enum salvo_status scheduler_measure(struct salvo_scheduler *scheduler)
     TRY(time_chunk(session, ids, 1, &decode_ns));
     TRY(time_chunk(session, ids, measured, &chunk_ns));
     TRY(salvo_session_rollback(session, 0));
-    prompt_pace_open(&scheduler->pace, (double)scheduler->options.latency_us * 1000, LEAST_STEP_TOKENS, most,
-        decode_ns, chunk_ns / measured);
+    prompt_pace_open(&scheduler->pace, (double)scheduler->options.latency_us * 1000,
+        scheduler->is_asynchronous ? LEAST_TOKENS_GPU : LEAST_TOKENS, most, decode_ns, chunk_ns / measured);
     scheduler->counters.step_tokens = prompt_pace_limit(&scheduler->pace, 1);
 cleanup:
     memory_free(ids);

@@ -275,7 +275,7 @@ static uint32_t add_prompts(
         if (!left || !prompts)
             continue;
         uint32_t share = room / prompts--;
-        share = share < LEAST_STEP_TOKENS ? LEAST_STEP_TOKENS : share;
+        share = share < scheduler->pace.least ? scheduler->pace.least : share;
         share = share < room ? share : room;
         const struct request *request = scheduler->running[slot];
         share = snapshots_divide(request->session, request->fed, request->fed + left, share);
