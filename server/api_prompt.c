@@ -190,7 +190,8 @@ static bool find_thinking(struct api_model *model, const struct api_prompt *prom
     while (text.size && strchr(" \n\r\t", text.data[text.size - 1]) && text.data[text.size - 1])
         text.size--;
     const size_t length = strlen(tag);
-    const bool thinks = text.size >= length && memcmp(text.data + text.size - length, tag, length) == 0;
+    const bool thinks =
+        length && text.size >= length && memcmp(text.data + text.size - length, tag, length) == 0;
     request->thinking = thinks ? SALVO_TOOL_THINKING_YES : SALVO_TOOL_THINKING_NO;
     buffer_free(&text);
     return ok || api_out_of_memory(error);
