@@ -77,7 +77,7 @@ static const char *built_in_names(char *text, size_t size)
     return text;
 }
 
-/* Whether `auto` may use a backend: it has a device, and not only a GPU emulated on the CPU. */
+/* Whether `auto` may use a backend: it has a device, and does not ask to be skipped. */
 static bool auto_may_use(const struct backend *backend)
 {
     return backend->device_count() > 0 && !(backend->auto_skips && backend->auto_skips());
