@@ -177,6 +177,7 @@ static uint32_t record_dispatches(const struct executor *executor, const struct 
             add_barrier(executor, commands, compute, VK_ACCESS_SHADER_WRITE_BIT, compute, shader);
             barriers++;
             since = i;
+            break;
         }
         if (dispatch->pipeline != pipeline)
             device->call.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE,

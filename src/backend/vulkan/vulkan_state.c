@@ -27,6 +27,7 @@ static enum salvo_status open_recurrent(struct executor *executor)
     /* No shader reads them, so they need not fit into a binding. */
     TRY(vulkan_buffer_open(&executor->device, elements * 4 * executor->options.states, PLACE_DEVICE,
         "kept recurrent states", &executor->kept_states));
+    executor->counters.state_bytes += executor->kept_states.size;
 cleanup:
     return status;
 }
