@@ -390,7 +390,7 @@ static void write_delta(struct api_stream *stream, const char *type, const char 
     end_event(stream, &json);
 }
 
-/* What was not sent of a call. */
+/* Writes the part of a call that was not sent yet. */
 static void write_call_news(struct api_stream *stream, const struct api_call_texts *call)
 {
     if (!call->is_known) {

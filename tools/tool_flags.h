@@ -28,7 +28,7 @@ int tool_use_describe(const struct tool_use *use, struct salvo_chat *chat);
 /* The grammar of answers with calls. */
 int tool_use_grammar(const struct tool_use *use, struct salvo_model *model, struct salvo_grammar **out);
 
-/* What a whole answer consists of: `text` gets content and reasoning, `call` each call. */
+/* Receives a whole answer: `text` gets content and reasoning, `call` each call. */
 struct tool_answer {
     void (*text)(void *user, struct salvo_text text, bool is_reasoning);
     void (*call)(void *user, struct salvo_text name, struct salvo_text arguments);

@@ -41,7 +41,7 @@ static enum match either(enum match left, enum match right)
                                                        : DIFFERS;
 }
 
-/* What follows the name of a call without parameters. */
+/* Matches the text behind the name of a call without parameters. */
 static enum match match_none(struct salvo_text text, const struct salvo_tool_form *form, size_t at)
 {
     size_t next = at, end = at;

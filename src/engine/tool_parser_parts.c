@@ -1,4 +1,4 @@
-/* What all states of the parser use. */
+/* Functions that all states of the parser use. */
 #include "engine/tool_parser.h"
 
 #include <string.h>

@@ -29,7 +29,7 @@ static void append(struct buffer *out, const void *data, size_t size)
         expect(buffer_append(out, data, size) == SALVO_OK);
 }
 
-/* What the events of a parser add up to. */
+/* The sum of the events of a parser. */
 struct seen {
     struct buffer all;     /* content, reasoning and calls, with their kinds */
     struct buffer content; /* with the texts of calls that are none */

@@ -8,7 +8,7 @@
 
 enum { MOST_TEXT = 8000 };
 
-/* What a parser says of a text that arrives in pieces. */
+/* The events of a parser for a text that arrives in pieces. */
 struct seen {
     char text[3 * MOST_TEXT]; /* content, reasoning in (), calls in [], calls that are cut in <> */
     size_t size;
