@@ -1,9 +1,11 @@
 /* Values that all backends derive from steps, and KV pages between a backend's layout and the saved one. */
 #include "cmocka_test.h"
 
+#include "backend/common/file_windows.h"
 #include "backend/common/ropes.h"
 #include "backend/common/state.h"
 #include "backend/common/steps.h"
+#include "base/memory.h"
 
 #include <math.h>
 #include <string.h>
@@ -151,6 +153,40 @@ static void pages_are_saved_position_by_position(void **state)
     }
 }
 
+/* Pages have 256 bytes and windows at most 1024: weights 1 and 2 share one, weight 0 is behind them, weight 3
+ * in another file; weight 4 is not chosen. */
+static void windows_contain_the_chosen_weights(void **state)
+{
+    (void)state;
+    static const uint8_t file[8192];
+    const uint8_t *page = file + (256 - (uintptr_t)file % 256);
+    const struct gguf_tensor tensors[] = {{.data = page + 1100}, {.data = page + 300}, {.data = page + 700},
+        {.data = page + 1500, .part = 1}, {.data = page + 5000}};
+    struct program_buffer buffers[5];
+    const struct program program = {.buffers = buffers, .buffer_count = 5};
+    const bool chosen[] = {true, true, true, true, false};
+    struct file_window *windows;
+    uint32_t count;
+    for (size_t i = 0; i < 5; i++)
+        buffers[i] =
+            (struct program_buffer){.type = TYPE_F32, .rows = 2, .columns = 40, .tensor = &tensors[i]};
+    buffers[1].first_row = 1; /* of its tensor: begins at 460 */
+    assert_int_equal(SALVO_OK, file_windows_find(&program, chosen, 256, 1024, &windows, &count));
+    assert_int_equal(3, count);
+    assert_ptr_equal(page + 256, windows[0].begin);
+    assert_int_equal(768, windows[0].size);
+    assert_ptr_equal(page + 1024, windows[1].begin);
+    assert_int_equal(512, windows[1].size);
+    assert_ptr_equal(page + 1280, windows[2].begin);
+    assert_int_equal(1, windows[2].part);
+    assert_true(file_window_contains(&windows[0], &buffers[1]));
+    assert_true(file_window_contains(&windows[0], &buffers[2]));
+    assert_false(file_window_contains(&windows[0], &buffers[0]));
+    assert_true(file_window_contains(&windows[1], &buffers[0]));
+    assert_false(file_window_contains(&windows[1], &buffers[3]));
+    memory_free(windows);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +197,7 @@ int main(void)
         cmocka_unit_test(devices_get_fractions_as_integers),
         cmocka_unit_test(two_entries_of_a_rope_table_are_any_position),
         cmocka_unit_test(pages_are_saved_position_by_position),
+        cmocka_unit_test(windows_contain_the_chosen_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@ enum weight_use {
     WEIGHT_MULTIPLIED = 1, /* the matrix of a matmul */
     WEIGHT_VECTOR = 2,     /* a norm, a bias: read as floats */
     WEIGHT_LOOKED_UP = 4,  /* a table of embeddings */
+    WEIGHT_MATRIX = WEIGHT_MULTIPLIED | WEIGHT_LOOKED_UP,
 };
 
 /* Sets uses[buffer], [buffers], to the enum weight_use bits of each weight. */

@@ -19,7 +19,7 @@ enum salvo_status cuda_check_weights(struct executor *executor)
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
         struct cuda_weight *weight = &executor->weights[i];
-        if (!(executor->weight_uses[i] & (WEIGHT_MULTIPLIED | WEIGHT_LOOKED_UP)))
+        if (!(executor->weight_uses[i] & WEIGHT_MATRIX))
             continue;
         if (!cuda_weight_tiles_supported(buffer->type, buffer->columns) || buffer->rows > UINT32_MAX / 2) {
             TRY(fail(SALVO_ERROR_UNSUPPORTED,

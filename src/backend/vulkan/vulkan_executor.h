@@ -152,7 +152,6 @@ void vulkan_executor_close(struct executor *executor);
 enum { SLICE_ALIGNMENT = 256 };
 
 /* vulkan_import.c: imports the matrices that need no copy, and clears WEIGHT_MATRIX in their `uses`. */
-enum { WEIGHT_MATRIX = WEIGHT_MULTIPLIED | WEIGHT_LOOKED_UP };
 enum salvo_status vulkan_weights_import(struct executor *executor, uint8_t *uses);
 
 /* vulkan_weights.c */

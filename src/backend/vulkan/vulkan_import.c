@@ -3,11 +3,10 @@
  * device, so a device with unified memory can read the mapped file (VK_EXT_external_memory_host). All
  * matrices that cannot be imported are packed and copied.
  */
+#include "backend/common/file_windows.h"
 #include "backend/vulkan/vulkan_executor.h"
 
 #include "base/memory.h"
-
-#include <stdlib.h>
 
 /* The largest size that can be allocated and bound at once, as in vulkan_weights.c. */
 static uint64_t largest_window(const struct vulkan_physical *physical)
@@ -15,13 +14,6 @@ static uint64_t largest_window(const struct vulkan_physical *physical)
     const uint64_t range = physical->limits.maxStorageBufferRange, piece = UINT64_C(1) << 30;
     return range < piece ? range : piece;
 }
-
-/* A range of a mapped file. */
-struct window {
-    const uint8_t *begin; /* page-aligned */
-    uint64_t size;
-    uint32_t part; /* of a split model */
-};
 
 static bool is_float(enum tensor_type type)
 {
@@ -34,43 +26,8 @@ static bool is_as_in_the_file(const struct program_buffer *buffer)
     return is_float(buffer->type) && buffer->columns % 4 == 0 && (uintptr_t)weight_rows(buffer) % 16 == 0;
 }
 
-static int by_place(const void *a, const void *b)
-{
-    const struct program_buffer *const *x = a, *const *y = b;
-    const uint32_t part_x = (*x)->tensor->part, part_y = (*y)->tensor->part;
-    if (part_x != part_y)
-        return part_x < part_y ? -1 : 1;
-    return weight_rows(*x) < weight_rows(*y) ? -1 : weight_rows(*x) > weight_rows(*y);
-}
-
-/* The pages that contain a matrix; the file's mapping also ends at a page. */
-static struct window pages_of(const struct program_buffer *buffer, uint64_t page)
-{
-    const uint8_t *begin = weight_rows(buffer) - (uintptr_t)weight_rows(buffer) % page;
-    const uint64_t size = (uint64_t)(weight_rows(buffer) - begin) + buffer->rows * weight_row_bytes(buffer);
-    return (struct window){begin, (size + page - 1) / page * page, buffer->tensor->part};
-}
-
-/* Finds ranges that contain all matrices; gaps between matrices are included. */
-static uint32_t find_windows(const struct program_buffer **matrices, uint32_t count,
-    const struct vulkan_physical *physical, struct window *windows)
-{
-    uint32_t found = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct window pages = pages_of(matrices[i], physical->import_alignment);
-        struct window *last = found ? &windows[found - 1] : NULL;
-        const uint64_t size =
-            last && last->part == pages.part ? (uint64_t)(pages.begin - last->begin) + pages.size : 0;
-        if (size && size <= largest_window(physical))
-            last->size = size > last->size ? size : last->size;
-        else
-            windows[found++] = pages;
-    }
-    return found;
-}
-
 static enum salvo_status place_in_window(
-    struct executor *executor, buffer_id id, const struct window *window, uint32_t number)
+    struct executor *executor, buffer_id id, const struct file_window *window, uint32_t number)
 {
     enum salvo_status status = SALVO_OK;
     const struct program_buffer *buffer = &executor->program->buffers[id];
@@ -91,7 +48,8 @@ cleanup:
 }
 
 /* Imports a window as a buffer and sets the places of its matrices. Does nothing if the device refuses. */
-static enum salvo_status import_window(struct executor *executor, const struct window *window, uint8_t *uses)
+static enum salvo_status import_window(
+    struct executor *executor, const struct file_window *window, const bool *chosen, uint8_t *uses)
 {
     enum salvo_status status = SALVO_OK;
     const struct program *program = executor->program;
@@ -105,10 +63,7 @@ static enum salvo_status import_window(struct executor *executor, const struct w
     executor->counters.weight_bytes += window->size;
     executor->imported_buffers++;
     for (uint32_t i = 0; i < program->buffer_count; i++) {
-        const struct program_buffer *matrix = &program->buffers[i];
-        if (!(uses[i] & WEIGHT_MATRIX) || !is_as_in_the_file(matrix) ||
-            matrix->tensor->part != window->part || weight_rows(matrix) < window->begin ||
-            weight_rows(matrix) + matrix->rows * weight_row_bytes(matrix) > window->begin + window->size)
+        if (!chosen[i] || !(uses[i] & WEIGHT_MATRIX) || !file_window_contains(window, &program->buffers[i]))
             continue;
         TRY(place_in_window(executor, (buffer_id)i, window, number));
         uses[i] &= (uint8_t)~WEIGHT_MATRIX;
@@ -123,26 +78,23 @@ enum salvo_status vulkan_weights_import(struct executor *executor, uint8_t *uses
     enum salvo_status status = SALVO_OK;
     const struct program *program = executor->program;
     const struct vulkan_physical *physical = executor->device.physical;
-    const struct program_buffer **matrices = NULL;
-    struct window *windows = NULL;
-    uint32_t count = 0;
+    bool *chosen = NULL;
+    struct file_window *windows = NULL;
+    uint32_t count;
     if (!physical->features.host_import)
         return SALVO_OK;
-    TRY(NEW(&matrices, program->buffer_count));
-    TRY(NEW(&windows, program->buffer_count));
+    TRY(NEW(&chosen, program->buffer_count));
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct program_buffer *buffer = &program->buffers[i];
-        if ((uses[i] & WEIGHT_MATRIX) && is_as_in_the_file(buffer) &&
-            pages_of(buffer, physical->import_alignment).size <= largest_window(physical))
-            matrices[count++] = buffer;
+        chosen[i] = (uses[i] & WEIGHT_MATRIX) && is_as_in_the_file(buffer) &&
+                    weight_pages(buffer, physical->import_alignment).size <= largest_window(physical);
     }
-    if (count)
-        qsort(matrices, count, sizeof *matrices, by_place);
-    count = find_windows(matrices, count, physical, windows);
+    TRY(file_windows_find(
+        program, chosen, physical->import_alignment, largest_window(physical), &windows, &count));
     for (uint32_t i = 0; i < count; i++)
-        TRY(import_window(executor, &windows[i], uses));
+        TRY(import_window(executor, &windows[i], chosen, uses));
 cleanup:
-    memory_free(matrices);
+    memory_free(chosen);
     memory_free(windows);
     return status;
 }
