@@ -1,6 +1,7 @@
 /* Values that all backends derive from steps, and KV pages between a backend's layout and the saved one. */
 #include "cmocka_test.h"
 
+#include "backend/common/barriers.h"
 #include "backend/common/file_windows.h"
 #include "backend/common/ropes.h"
 #include "backend/common/state.h"
@@ -187,6 +188,33 @@ static void windows_contain_the_chosen_weights(void **state)
     memory_free(windows);
 }
 
+static struct dispatch_uses listed_uses(const void *plan, uint32_t dispatch)
+{
+    return (struct dispatch_uses){(const struct memory_use *)plan + (size_t)2 * dispatch, 2};
+}
+
+/* Two ranges for each dispatch. The search looks back to the last barrier, not beyond it. */
+static void dispatches_that_write_used_memory_wait(void **state)
+{
+    (void)state;
+    const char a = 0, b = 0;
+    const struct memory_use plan[][2] = {
+        {{&a, 0, 64, false}, {&a, 64, 64, true}},
+        {{&a, 0, 64, false}, {&a, 128, UINT64_MAX, true}}, /* only reads what the first reads */
+        {{&b, 64, 64, true}, {&a, 0, 8, false}},           /* other memory */
+        {{&a, 120, 16, false}, {&b, 0, 64, true}},         /* reads what both wrote */
+        {{&a, 0, 64, false}, {&a, 64, 64, false}},         /* reads what was written before the barrier */
+        {{&a, 135, 1, true}, {&b, 64, 64, false}},         /* writes what is read */
+        {{&a, 136, 1, true}, {&b, 64, 64, false}},         /* next to it */
+        {{&a, UINT64_MAX - 1, UINT64_MAX, true}, {&a, 64, 0, false}}, /* far behind it */
+        {{&a, UINT64_MAX, 1, true}, {&a, 0, 0, true}},
+    };
+    const bool expected[] = {false, false, false, true, false, true, false, false, true};
+    bool waits[9];
+    assert_int_equal(3, find_barriers(plan, 9, listed_uses, waits));
+    assert_memory_equal(expected, waits, sizeof waits);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -198,6 +226,7 @@ int main(void)
         cmocka_unit_test(two_entries_of_a_rope_table_are_any_position),
         cmocka_unit_test(pages_are_saved_position_by_position),
         cmocka_unit_test(windows_contain_the_chosen_weights),
+        cmocka_unit_test(dispatches_that_write_used_memory_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,28 +48,31 @@ SAME(METAL_MXFP4, TYPE_MXFP4);
 
 /* ---- Barriers ---- */
 
-static void add_use(struct metal_dispatch *dispatch, struct metal_use use)
+static void add_use(struct metal_dispatch *dispatch, struct memory_use use)
 {
     assert(dispatch->use_count < MAX_USES);
     dispatch->uses[dispatch->use_count++] = use;
 }
 
-static struct metal_use use_of(const struct compiling *compiling, buffer_id id, bool writes)
+static struct memory_use use_of(const struct compiling *compiling, buffer_id id, bool writes)
 {
     const struct executor *executor = compiling->executor;
     const struct program_buffer *buffer = &executor->program->buffers[id];
-    if (buffer->kind == BUFFER_SCRATCH) {
-        const uint64_t begin = (uint64_t)metal_arena_at(compiling, id) * sizeof(float),
-                       rows = compiling->plan->lowered.capacity[buffer->row_kind];
-        return (struct metal_use){USES_ARENA, begin, begin + rows * buffer->columns * sizeof(float), writes};
-    }
-    if (buffer->kind == BUFFER_RECURRENT) {
-        const uint64_t begin = executor->state.recurrent_offsets[id];
-        return (struct metal_use){USES_RECURRENT, begin, begin + buffer->columns, writes};
-    }
+    const uint64_t row_bytes = buffer->columns * sizeof(float);
+    if (buffer->kind == BUFFER_SCRATCH)
+        return (struct memory_use){compiling->arena, metal_arena_at(compiling, id) * sizeof(float),
+            compiling->plan->lowered.capacity[buffer->row_kind] * row_bytes, writes};
+    if (buffer->kind == BUFFER_RECURRENT)
+        return (struct memory_use){
+            &executor->recurrent, executor->state.recurrent_offsets[id] * sizeof(float), row_bytes, writes};
     if (id == executor->program->tokens)
-        return (struct metal_use){USES_TOKENS, 0, 1, writes};
-    return (struct metal_use){USES_CACHES + (uint32_t)id, 0, 1, writes};
+        return (struct memory_use){&executor->tokens, 0, UINT64_MAX, writes};
+    return (struct memory_use){&executor->kv_pages[id], 0, UINT64_MAX, writes};
+}
+
+static struct memory_use use_of_step(const struct compiling *compiling, bool writes)
+{
+    return (struct memory_use){&compiling->executor->ring, 0, UINT64_MAX, writes};
 }
 
 static void add_uses(const struct compiling *compiling, struct metal_dispatch *dispatch, uint32_t op)
@@ -84,36 +87,13 @@ static void add_uses(const struct compiling *compiling, struct metal_dispatch *d
     count = op_writes(program, op, buffers);
     for (uint32_t i = 0; i < count; i++)
         add_use(dispatch, use_of(compiling, buffers[i], true));
-    add_use(dispatch, (struct metal_use){USES_STEP, 0, 1, program->ops[op].kind == OP_SAMPLE});
+    add_use(dispatch, use_of_step(compiling, program->ops[op].kind == OP_SAMPLE));
 }
 
-static bool conflict(const struct metal_dispatch *a, const struct metal_dispatch *b)
+static struct dispatch_uses uses_of(const void *plan, uint32_t dispatch)
 {
-    for (uint32_t i = 0; i < a->use_count; i++) {
-        for (uint32_t j = 0; j < b->use_count; j++) {
-            const struct metal_use *x = &a->uses[i], *y = &b->uses[j];
-            if (x->resource == y->resource && (x->writes || y->writes) && x->begin < y->end &&
-                y->begin < x->end)
-                return true;
-        }
-    }
-    return false;
-}
-
-/* A dispatch waits if it conflicts with one since the last barrier. */
-static void find_barriers(struct metal_plan *plan)
-{
-    uint32_t since = 0;
-    plan->barriers = 0;
-    for (uint32_t i = 0; i < plan->dispatch_count; i++) {
-        struct metal_dispatch *dispatch = &plan->dispatches[i];
-        for (uint32_t j = since; j < i && !dispatch->waits; j++)
-            dispatch->waits = conflict(&plan->dispatches[j], dispatch);
-        if (dispatch->waits) {
-            since = i;
-            plan->barriers++;
-        }
-    }
+    const struct metal_dispatch *used = &((const struct metal_plan *)plan)->dispatches[dispatch];
+    return (struct dispatch_uses){used->uses, used->use_count};
 }
 
 /* ---- Plans ---- */
@@ -160,8 +140,8 @@ static enum salvo_status compile_begin(struct compiling *compiling)
     metal_bind(dispatch, &executor->tokens);
     dispatch->rows_per_group = 0;
     dispatch->begins = true;
-    add_use(dispatch, (struct metal_use){USES_STEP, 0, 1, true});
-    add_use(dispatch, (struct metal_use){USES_TOKENS, 0, 1, true});
+    add_use(dispatch, use_of_step(compiling, true));
+    add_use(dispatch, use_of(compiling, executor->program->tokens, true));
 cleanup:
     return status;
 }
@@ -177,7 +157,8 @@ enum salvo_status metal_plan_compile(struct compiling *compiling)
         for (uint32_t j = 0; j < group->op_count; j++)
             TRY(compile_op(compiling, group->first_op + j));
     }
-    find_barriers(plan);
+    TRY(NEW(&plan->waits, plan->dispatch_count));
+    plan->barriers = find_barriers(plan, plan->dispatch_count, uses_of, plan->waits);
 cleanup:
     return status;
 }
@@ -185,5 +166,6 @@ cleanup:
 void metal_plan_close(struct metal_plan *plan)
 {
     memory_free(plan->dispatches);
+    memory_free(plan->waits);
     *plan = (struct metal_plan){0};
 }

@@ -32,12 +32,14 @@ static void bind_all(const struct encoding *encoding, const struct metal_dispatc
 }
 
 /* A dispatch without rows is left out; its barrier is not. */
-static void encode_dispatch(struct encoding *encoding, const struct metal_dispatch *dispatch, uint32_t token)
+static void encode_dispatch(struct encoding *encoding, uint32_t index, uint32_t token)
 {
+    const struct metal_plan *plan = encoding->step->plan;
+    const struct metal_dispatch *dispatch = &plan->dispatches[index];
     struct executor *executor = encoding->executor;
     const uint32_t rows = rows_of_groups(dispatch, encoding->step);
     uint8_t arguments[MAX_ARGUMENT_BYTES];
-    encoding->waits |= dispatch->waits || (dispatch->begins && token > 0);
+    encoding->waits |= plan->waits[index] || (dispatch->begins && token > 0);
     if (rows == 0)
         return;
     if (encoding->waits) {
@@ -75,7 +77,7 @@ static enum salvo_status encode(struct executor *executor, struct metal_step *st
         for (uint32_t i = 0; i < count; i++) {
             encoding.waits |= step->pending->samples_only && i + 1 == count;
             if (!step->pending->samples_only || i == 0 || i + 1 == count) /* takes the step; samples */
-                encode_dispatch(&encoding, &step->plan->dispatches[first + i], token);
+                encode_dispatch(&encoding, first + i, token);
         }
     }
     objc_end_encoding(encoding.encoder);

@@ -4,6 +4,7 @@
 #define METAL_EXECUTOR_H
 
 #include "backend/backend.h"
+#include "backend/common/barriers.h"
 #include "backend/common/lowering.h"
 #include "backend/common/step_queue.h"
 #include "backend/common/steps.h"
@@ -27,14 +28,6 @@ struct metal_weight {
     uint32_t vector; /* in floats; METAL_NO_OPERAND: a matrix */
 };
 
-/* A range of memory that a dispatch reads or writes, for barriers. */
-enum metal_resource { USES_ARENA, USES_RECURRENT, USES_TOKENS, USES_STEP, USES_CACHES };
-struct metal_use {
-    uint32_t resource; /* USES_CACHES + buffer: a KV cache */
-    uint64_t begin, end;
-    bool writes;
-};
-
 struct metal_binding {
     const struct metal_buffer *buffer;
     uint64_t entry_bytes; /* the part of each entry of the ring; 0: the whole buffer */
@@ -50,10 +43,10 @@ struct metal_dispatch {
     enum row_kind rows;
     uint32_t rows_per_group; /* rows that a threadgroup takes; 0: one threadgroup for all */
     uint32_t threads, threadgroup_bytes;
-    struct metal_use uses[MAX_USES];
+    struct memory_use uses[MAX_USES]; /* without those of weights */
     uint32_t use_count;
-    uint32_t group;     /* of the plan */
-    bool begins, waits; /* takes the step; needs a barrier before it */
+    uint32_t group; /* of the plan */
+    bool begins;    /* takes the step */
 };
 
 struct metal_plan {
@@ -61,6 +54,7 @@ struct metal_plan {
     struct metal_dispatch *dispatches;
     uint32_t dispatch_count;
     size_t dispatch_capacity;
+    bool *waits;       /* [dispatches]: needs a barrier before it */
     uint32_t barriers; /* of one token */
 };
 

@@ -21,7 +21,7 @@ uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer)
 
 void vulkan_bind(struct dispatch *dispatch, uint32_t binding, const struct vulkan_buffer *buffer, bool writes)
 {
-    dispatch->bindings[binding] = (struct buffer_binding){buffer, 0, UINT64_MAX, writes};
+    dispatch->bindings[binding] = (struct memory_use){buffer, 0, UINT64_MAX, writes};
 }
 
 uint32_t vulkan_bind_floats(const struct compiling *compiling, struct dispatch *dispatch, uint32_t binding,
@@ -30,7 +30,7 @@ uint32_t vulkan_bind_floats(const struct compiling *compiling, struct dispatch *
     const uint64_t alignment = compiling->executor->device.physical->limits.minStorageBufferOffsetAlignment;
     const uint64_t begin = first * sizeof(float) / alignment * alignment;
     dispatch->bindings[binding] =
-        (struct buffer_binding){compiling->arena, begin, (first + count) * sizeof(float) - begin, writes};
+        (struct memory_use){compiling->arena, begin, (first + count) * sizeof(float) - begin, writes};
     return (uint32_t)(first - begin / sizeof(float));
 }
 
@@ -59,8 +59,8 @@ enum salvo_status vulkan_add_dispatch(struct compiling *compiling, uint32_t grou
         vulkan_bind(dispatch, i, compiling->arena, false);
     const uint64_t words_at = executor->step_words_at * UINT64_C(4);
     dispatch->bindings[BIND_ARENA].writes = true;
-    dispatch->bindings[BIND_STEP] = (struct buffer_binding){&executor->step, 0, words_at, false};
-    dispatch->bindings[BIND_WORDS] = (struct buffer_binding){&executor->step, words_at, UINT64_MAX, false};
+    dispatch->bindings[BIND_STEP] = (struct memory_use){&executor->step, 0, words_at, false};
+    dispatch->bindings[BIND_WORDS] = (struct memory_use){&executor->step, words_at, UINT64_MAX, false};
     *out = dispatch;
 cleanup:
     return status;

@@ -3,6 +3,7 @@
 #define VULKAN_EXECUTOR_H
 
 #include "backend/backend.h"
+#include "backend/common/barriers.h"
 #include "backend/common/lowering.h"
 #include "backend/common/step_queue.h"
 #include "backend/common/steps.h"
@@ -27,18 +28,13 @@ struct vulkan_weight {
     uint32_t vector;  /* offset in the vectors, in floats; NO_OPERAND: a matrix */
 };
 
-/* The part of a buffer that a dispatch binds. Dispatches with equal bindings share a descriptor set. */
-struct buffer_binding {
-    const struct vulkan_buffer *buffer;
-    uint64_t offset, size; /* size: UINT64_MAX for the rest of the buffer */
-    bool writes;
-};
-
 enum { MAX_ARGUMENT_BYTES = 128 };
 
 struct dispatch {
     uint32_t pipeline; /* index in the executor's pipelines */
-    struct buffer_binding bindings[BIND_COUNT];
+    /* The memory of a binding is a struct vulkan_buffer. Dispatches with equal bindings share a descriptor
+     * set. */
+    struct memory_use bindings[BIND_COUNT];
     uint32_t groups[3];
     uint32_t argument_bytes;
     uint8_t arguments[MAX_ARGUMENT_BYTES];
@@ -63,6 +59,7 @@ struct vulkan_plan {
     VkCommandBuffer commands;
     VkCommandBuffer commands_ahead; /* a single token's commands, TOKENS_AHEAD times */
     VkCommandBuffer sampling;       /* takes a step and samples, without computing anything */
+    bool *waits;                    /* [dispatches]: needs a barrier before it */
     uint32_t barriers;
 };
 

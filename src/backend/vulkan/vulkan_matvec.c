@@ -224,7 +224,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     TRY(vulkan_add_dispatch(compiling, bundle->index, pipeline, &arguments, sizeof arguments, &dispatch));
     dispatch->groups[0] = groups;
     for (uint32_t i = 0; i < BIND_COUNT; i++) {
-        if (dispatch->bindings[i].buffer == compiling->arena)
+        if (dispatch->bindings[i].memory == compiling->arena)
             vulkan_bind(dispatch, i, &executor->vectors, false);
     }
     bind_arena(compiling, bundle, dispatch);

@@ -22,10 +22,11 @@ static void write_set(const struct executor *executor, const struct dispatch *di
     VkDescriptorBufferInfo buffers[BIND_COUNT];
     VkWriteDescriptorSet writes[BIND_COUNT];
     for (uint32_t i = 0; i < BIND_COUNT; i++) {
-        const struct buffer_binding *bound = &dispatch->bindings[i];
-        const uint64_t rest = bound->buffer->size - bound->offset;
-        buffers[i] = (VkDescriptorBufferInfo){
-            bound->buffer->handle, bound->offset, bound->size < rest ? bound->size : rest};
+        const struct memory_use *bound = &dispatch->bindings[i];
+        const struct vulkan_buffer *buffer = bound->memory;
+        const uint64_t rest = buffer->size - bound->offset;
+        buffers[i] =
+            (VkDescriptorBufferInfo){buffer->handle, bound->offset, bound->size < rest ? bound->size : rest};
         writes[i] = (VkWriteDescriptorSet){.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
             .dstSet = set,
             .dstBinding = i,
@@ -39,8 +40,8 @@ static void write_set(const struct executor *executor, const struct dispatch *di
 static bool binds_the_same(const struct dispatch *a, const struct dispatch *b)
 {
     for (uint32_t i = 0; i < BIND_COUNT; i++) {
-        const struct buffer_binding *x = &a->bindings[i], *y = &b->bindings[i];
-        if (x->buffer != y->buffer || x->offset != y->offset || x->size != y->size)
+        const struct memory_use *x = &a->bindings[i], *y = &b->bindings[i];
+        if (x->memory != y->memory || x->offset != y->offset || x->size != y->size)
             return false;
     }
     return true;
@@ -61,6 +62,12 @@ static uint32_t number_sets(const struct vulkan_plan *plan, uint32_t *numbers, u
     return count;
 }
 
+static struct dispatch_uses uses_of(const void *plan, uint32_t dispatch)
+{
+    return (struct dispatch_uses){
+        ((const struct vulkan_plan *)plan)->dispatches[dispatch].bindings, BIND_COUNT};
+}
+
 enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_plan *plan)
 {
     enum salvo_status status = SALVO_OK;
@@ -74,6 +81,8 @@ enum salvo_status vulkan_plan_prepare(struct executor *executor, struct vulkan_p
     TRY(NEW(&numbers, plan->dispatch_count));
     TRY(NEW(&firsts, plan->dispatch_count));
     TRY(NEW(&plan->sets, plan->dispatch_count));
+    TRY(NEW(&plan->waits, plan->dispatch_count));
+    plan->barriers = find_barriers(plan, plan->dispatch_count, uses_of, plan->waits);
     const uint32_t count = number_sets(plan, numbers, firsts);
     const VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, count * (uint32_t)BIND_COUNT};
     const VkDescriptorPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
@@ -125,31 +134,8 @@ void vulkan_plan_close(struct executor *executor, struct vulkan_plan *plan)
     memory_free(plan->row_ops);
     memory_free(plan->matrices);
     memory_free(plan->sets);
+    memory_free(plan->waits);
     *plan = (struct vulkan_plan){0};
-}
-
-/* Whether the beginning of a is within b. */
-static bool begins_within(const struct buffer_binding *a, const struct buffer_binding *b)
-{
-    return a->offset < b->offset || a->offset - b->offset < b->size;
-}
-
-static bool overlaps(const struct buffer_binding *a, const struct buffer_binding *b)
-{
-    return a->buffer == b->buffer && begins_within(a, b) && begins_within(b, a);
-}
-
-/* Whether one dispatch writes data that the other reads or writes. */
-static bool conflicts(const struct dispatch *earlier, const struct dispatch *later)
-{
-    for (uint32_t i = 0; i < BIND_COUNT; i++) {
-        for (uint32_t j = 0; j < BIND_COUNT; j++) {
-            const struct buffer_binding *a = &earlier->bindings[i], *b = &later->bindings[j];
-            if ((a->writes || b->writes) && overlaps(a, b))
-                return true;
-        }
-    }
-    return false;
 }
 
 static void add_barrier(const struct executor *executor, VkCommandBuffer commands, VkPipelineStageFlags from,
@@ -160,25 +146,17 @@ static void add_barrier(const struct executor *executor, VkCommandBuffer command
     executor->device.call.CmdPipelineBarrier(commands, from, to, 0, 1, &barrier, 0, NULL, 0, NULL);
 }
 
-/* Returns the number of barriers. */
-static uint32_t record_dispatches(const struct executor *executor, const struct vulkan_plan *plan,
-    uint32_t first, uint32_t count, VkCommandBuffer commands, VkQueryPool stamps)
+static void record_dispatches(const struct executor *executor, const struct vulkan_plan *plan, uint32_t first,
+    uint32_t count, VkCommandBuffer commands, VkQueryPool stamps)
 {
     const struct vulkan_device *device = &executor->device;
     const VkAccessFlags shader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
     const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
     uint32_t pipeline = UINT32_MAX;
-    uint32_t barriers = 0, since = first; /* first dispatch after the last barrier */
     for (uint32_t i = first; i < first + count; i++) {
         const struct dispatch *dispatch = &plan->dispatches[i];
-        for (uint32_t j = since; j < i; j++) {
-            if (!conflicts(&plan->dispatches[j], dispatch))
-                continue;
+        if (i > first && plan->waits[i])
             add_barrier(executor, commands, compute, VK_ACCESS_SHADER_WRITE_BIT, compute, shader);
-            barriers++;
-            since = i;
-            break;
-        }
         if (dispatch->pipeline != pipeline)
             device->call.CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
                 executor->pipelines.made[dispatch->pipeline].handle);
@@ -193,7 +171,6 @@ static uint32_t record_dispatches(const struct executor *executor, const struct 
             device->call.CmdWriteTimestamp(
                 commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps, i - first + 1);
     }
-    return barriers;
 }
 
 /* After all earlier submissions, steps and copies. */
@@ -228,10 +205,10 @@ enum salvo_status vulkan_plan_record_sampling(struct executor *executor, struct 
     enum salvo_status status = SALVO_OK;
     const VkPipelineStageFlags compute = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
     TRY(begin_commands(executor, plan->sampling));
-    (void)record_dispatches(executor, plan, 0, 1, plan->sampling, VK_NULL_HANDLE);
+    record_dispatches(executor, plan, 0, 1, plan->sampling, VK_NULL_HANDLE);
     add_barrier(executor, plan->sampling, compute, VK_ACCESS_SHADER_WRITE_BIT, compute,
         VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
-    (void)record_dispatches(executor, plan, plan->dispatch_count - 1, 1, plan->sampling, VK_NULL_HANDLE);
+    record_dispatches(executor, plan, plan->dispatch_count - 1, 1, plan->sampling, VK_NULL_HANDLE);
     TRY(end_commands(executor, plan->sampling));
 cleanup:
     return status;
@@ -252,7 +229,7 @@ enum salvo_status vulkan_plan_record(struct executor *executor, struct vulkan_pl
     for (uint32_t i = 0; i < times; i++) {
         if (i > 0)
             add_barrier(executor, commands, compute, VK_ACCESS_SHADER_WRITE_BIT, compute, shader);
-        plan->barriers = record_dispatches(executor, plan, first, count, commands, stamps);
+        record_dispatches(executor, plan, first, count, commands, stamps);
     }
     TRY(end_commands(executor, commands));
 cleanup:
