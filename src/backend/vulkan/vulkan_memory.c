@@ -233,6 +233,8 @@ enum salvo_status vulkan_write_later(struct vulkan_transfer *transfer, struct vu
     uint64_t offset, const void *data, uint64_t size)
 {
     enum salvo_status status = SALVO_OK;
+    if (size == 0) /* an empty table has no address */
+        return SALVO_OK;
     if (buffer->mapped) {
         memcpy((uint8_t *)buffer->mapped + offset, data, size);
         return SALVO_OK;
