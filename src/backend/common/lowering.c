@@ -345,6 +345,27 @@ cleanup:
     return status;
 }
 
+struct scratch_places plan_places(const struct plan *plan)
+{
+    return (struct scratch_places){plan, plan->offsets, plan->arena_bytes};
+}
+
+static size_t private_buffers_at(struct scratch_places places)
+{
+    return (places.bytes + 255) / 256 * 256;
+}
+
+size_t scratch_place(struct scratch_places places, buffer_id buffer)
+{
+    return places.plan->is_private[buffer] ? private_buffers_at(places) + places.plan->offsets[buffer]
+                                           : places.offsets[buffer];
+}
+
+size_t scratch_bytes(struct scratch_places places)
+{
+    return private_buffers_at(places) + places.plan->private_bytes;
+}
+
 const char *group_kind_name(enum group_kind kind)
 {
     static const char *const names[] = {

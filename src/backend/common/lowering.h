@@ -60,6 +60,21 @@ struct lowering_options {
     const struct executor *executor;
 };
 
+/* The scratch memory of a plan: `bytes` bytes with the shared buffers at `offsets`, [buffers], then the
+ * private buffers. */
+struct scratch_places {
+    const struct plan *plan;
+    const size_t *offsets;
+    size_t bytes;
+};
+
+/* The places that the lowering chose. */
+struct scratch_places plan_places(const struct plan *plan);
+
+/* The place of a buffer, and the size of the scratch memory, in bytes. */
+size_t scratch_place(struct scratch_places places, buffer_id buffer);
+size_t scratch_bytes(struct scratch_places places);
+
 /* Everything that the plan points at is in `tables`. */
 enum salvo_status lower_program(const struct program *program, const struct lowering_options *options,
     struct arena *tables, struct plan *out);

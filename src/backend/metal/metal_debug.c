@@ -34,15 +34,11 @@ enum salvo_status metal_debug_begin(struct executor *executor, const struct step
     metal_debug_end(executor);
     TRY(step_queue_complete_all(&executor->queue));
     executor->debug.lowered = *metal_debug_plan(executor, step->token_count);
-    const size_t private_at = (bytes + 255) / 256 * 256;
-    TRY(metal_buffer_open(&executor->device, private_at + executor->debug.lowered.private_bytes, "debugging",
-        &executor->debug_arena));
+    const struct scratch_places places = {&executor->debug.lowered, offsets, bytes};
+    TRY(metal_buffer_open(&executor->device, scratch_bytes(places), "debugging", &executor->debug_arena));
     *out_memory = executor->debug_arena.bytes;
-    struct compiling compiling = {.executor = executor,
-        .plan = &executor->debug,
-        .arena = &executor->debug_arena,
-        .offsets = offsets,
-        .private_at = private_at};
+    struct compiling compiling = {
+        .executor = executor, .plan = &executor->debug, .arena = &executor->debug_arena, .places = places};
     TRY(metal_plan_compile(&compiling));
     TRY(metal_step_begin(executor, step, &taken));
     taken->plan = &executor->debug;

@@ -8,21 +8,9 @@
 
 /* ---- Places ---- */
 
-size_t metal_private_at(const struct plan *plan)
-{
-    return (plan->arena_bytes + 255) / 256 * 256;
-}
-
-static size_t place_of(const struct compiling *compiling, buffer_id buffer)
-{
-    const struct plan *lowered = &compiling->plan->lowered;
-    return lowered->is_private[buffer] ? compiling->private_at + lowered->offsets[buffer]
-                                       : compiling->offsets[buffer];
-}
-
 uint32_t metal_arena_at(const struct compiling *compiling, buffer_id buffer)
 {
-    return (uint32_t)(place_of(compiling, buffer) / sizeof(float));
+    return (uint32_t)(scratch_place(compiling->places, buffer) / sizeof(float));
 }
 
 uint32_t metal_vector_at(const struct compiling *compiling, buffer_id buffer)

@@ -112,14 +112,13 @@ void metal_executor_close(struct executor *executor);
 enum salvo_status metal_weights_place(struct executor *executor);
 enum salvo_status metal_weights_load(struct executor *executor);
 
-/* State of compiling a plan; `offsets` [buffers] are offsets in `arena`. */
+/* State of compiling a plan; `places` are in `arena`. */
 struct compiling {
     struct executor *executor;
     struct metal_plan *plan;
     const struct metal_buffer *arena;
-    const size_t *offsets;
-    size_t private_at; /* offset of the plan's private buffers */
-    uint32_t group;    /* of the plan, whose ops are being added */
+    struct scratch_places places;
+    uint32_t group; /* of the plan, whose ops are being added */
 };
 
 /* metal_compile.c */
@@ -127,8 +126,6 @@ enum salvo_status metal_plan_compile(struct compiling *compiling);
 void metal_plan_close(struct metal_plan *plan);
 
 /* metal_dispatch.c */
-size_t metal_private_at(const struct plan *plan); /* behind the arena's shared part */
-
 /* Adds a dispatch for an op; `constants` may be NULL. Then its bindings, in the order of the kernel. */
 enum salvo_status metal_add_dispatch(struct compiling *compiling, const char *kernel,
     const uint32_t *constants, uint32_t threads, struct metal_dispatch **out);

@@ -35,17 +35,13 @@ cleanup:
     return status;
 }
 
-static uint64_t arena_bytes(const struct plan *plan)
-{
-    return metal_private_at(plan) + plan->private_bytes;
-}
-
 static enum salvo_status open_scratch(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     const struct backend_options *options = &executor->options;
-    const uint64_t single = arena_bytes(&executor->single.lowered),
-                   batch = arena_bytes(&executor->batch.lowered), vocabulary = executor->program->vocabulary;
+    const uint64_t single_bytes = scratch_bytes(plan_places(&executor->single.lowered)),
+                   batch_bytes = scratch_bytes(plan_places(&executor->batch.lowered)),
+                   vocabulary = executor->program->vocabulary;
     const uint64_t words = (uint64_t)2 * options->batch + options->outputs +
                            (uint64_t)options->slots * executor->state.pages_per_slot + options->batch;
     executor->entry_bytes = (sizeof(struct step_header) + options->slots * sizeof(struct step_run) +
@@ -54,7 +50,8 @@ static enum salvo_status open_scratch(struct executor *executor)
     executor->mask_bytes =
         (options->slots * step_mask_words(executor->program->vocabulary) * sizeof(uint32_t) + 255) / 256 *
         256;
-    TRY(open_scratch_buffer(executor, single > batch ? single : batch, "scratch", &executor->arena));
+    TRY(open_scratch_buffer(
+        executor, single_bytes > batch_bytes ? single_bytes : batch_bytes, "scratch", &executor->arena));
     TRY(open_scratch_buffer(executor, executor->entry_bytes * RING_ENTRIES, "steps", &executor->ring));
     TRY(open_scratch_buffer(executor, executor->mask_bytes * RING_ENTRIES, "masks", &executor->masks));
     TRY(open_scratch_buffer(executor, options->slots * (options->context + UINT64_C(1)) * sizeof(int32_t),
@@ -71,11 +68,8 @@ cleanup:
 
 static enum salvo_status compile(struct executor *executor, struct metal_plan *plan)
 {
-    struct compiling compiling = {.executor = executor,
-        .plan = plan,
-        .arena = &executor->arena,
-        .offsets = plan->lowered.offsets,
-        .private_at = metal_private_at(&plan->lowered)};
+    struct compiling compiling = {
+        .executor = executor, .plan = plan, .arena = &executor->arena, .places = plan_places(&plan->lowered)};
     return metal_plan_compile(&compiling);
 }
 

@@ -34,11 +34,11 @@ enum salvo_status vulkan_debug_begin(struct executor *executor, const struct ste
     vulkan_debug_end(executor);
     TRY(step_queue_complete_all(&executor->queue));
     executor->debug.lowered = *vulkan_debug_plan(executor, step->token_count);
-    const size_t private_at = (bytes + 255) / 256 * 256;
-    TRY(vulkan_buffer_open(&executor->device, private_at + executor->debug.lowered.private_bytes,
-        PLACE_TO_HOST, "debugging", &executor->debug_arena));
+    const struct scratch_places places = {&executor->debug.lowered, offsets, bytes};
+    TRY(vulkan_buffer_open(
+        &executor->device, scratch_bytes(places), PLACE_TO_HOST, "debugging", &executor->debug_arena));
     *out_memory = executor->debug_arena.mapped;
-    struct compiling compiling = {executor, &executor->debug, &executor->debug_arena, offsets, private_at};
+    struct compiling compiling = {executor, &executor->debug, &executor->debug_arena, places};
     TRY(vulkan_plan_compile(&compiling));
     TRY(vulkan_pipelines_make(&executor->pipelines)); /* pipelines that neither plan of the engine uses */
     TRY(vulkan_step_begin(executor, step, &pending));

@@ -8,10 +8,7 @@
 
 uint32_t vulkan_arena_at(const struct compiling *compiling, buffer_id buffer)
 {
-    const struct plan *plan = &compiling->plan->lowered;
-    const size_t at =
-        plan->is_private[buffer] ? compiling->private_at + plan->offsets[buffer] : compiling->offsets[buffer];
-    return (uint32_t)(at / sizeof(float));
+    return (uint32_t)(scratch_place(compiling->places, buffer) / sizeof(float));
 }
 
 uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer)

@@ -155,13 +155,12 @@ enum salvo_status vulkan_weights_import(struct executor *executor, uint8_t *uses
 enum salvo_status vulkan_weights_place(struct executor *executor);
 enum salvo_status vulkan_weights_load(struct executor *executor);
 
-/* State of compiling a plan; `offsets` [buffers] are offsets in `arena`. */
+/* State of compiling a plan; `places` are in `arena`. */
 struct compiling {
     struct executor *executor;
     struct vulkan_plan *plan;
     const struct vulkan_buffer *arena;
-    const size_t *offsets;
-    size_t private_at; /* offset of the plan's private buffers */
+    struct scratch_places places;
 };
 
 /* vulkan_dispatch.c */

@@ -85,19 +85,13 @@ static uint64_t count_bytes(const struct program *program)
     return heads * sizeof(uint32_t);
 }
 
-static size_t private_at(const struct plan *plan)
-{
-    return (plan->arena_bytes + 255) / 256 * 256;
-}
-
 static enum salvo_status open_scratch(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     const struct backend_options *options = &executor->options;
-    const struct plan *single = &executor->single.lowered, *batch = &executor->batch.lowered;
     const uint32_t vocabulary = executor->program->vocabulary;
-    const uint64_t arena =
-        larger(private_at(single) + single->private_bytes, private_at(batch) + batch->private_bytes);
+    const uint64_t arena = larger(scratch_bytes(plan_places(&executor->single.lowered)),
+        scratch_bytes(plan_places(&executor->batch.lowered)));
     const uint32_t groups = options->outputs < SAMPLE_GROUPS ? options->outputs : SAMPLE_GROUPS;
     const uint64_t ids = (uint64_t)options->slots * (options->context + 1) * sizeof(int32_t);
     executor->bias_row_count = options->slots < BIAS_ROWS ? options->slots : BIAS_ROWS;
@@ -177,8 +171,7 @@ static enum salvo_status lower_plans(struct executor *executor)
 
 static enum salvo_status compile(struct executor *executor, struct vulkan_plan *plan)
 {
-    struct compiling compiling = {
-        executor, plan, &executor->arena, plan->lowered.offsets, private_at(&plan->lowered)};
+    struct compiling compiling = {executor, plan, &executor->arena, plan_places(&plan->lowered)};
     return vulkan_plan_compile(&compiling);
 }
 
