@@ -90,11 +90,11 @@ static void tell_about(const struct chat *chat, const struct salvo_answer *answe
 }
 
 /* The error of an answer; a prompt that does not fit gets advice. */
-static int answer_failure(const struct chat *chat, enum salvo_status status)
+int chat_answer_failure(const struct chat *chat, enum salvo_status status)
 {
     if (status != SALVO_ERROR_CONTEXT)
         return library_failure();
-    const bool is_alone = salvo_chat_question(chat->conversation) == (chat_system(chat) ? 1 : 0);
+    const bool is_alone = chat_question(chat) == (chat_system(chat) ? 1 : 0);
     return failure("%s%s", salvo_error(),
         chat->slides || is_alone ? "; -c N enlarges it"
                                  : ". /undo and /clear make room, --on-full slide drops the oldest turns, -c "
@@ -102,9 +102,10 @@ static int answer_failure(const struct chat *chat, enum salvo_status status)
 }
 
 /* Answers, and prints the text as it comes. */
-static enum salvo_status answer(
-    struct chat *chat, bool again, struct text_output *output, struct salvo_answer *out)
+static int answer(struct chat *chat, bool again, struct text_output *output, struct salvo_answer *out)
 {
+    if (chat->tools.form)
+        return chat_tools_answer(chat, output, out);
     const struct salvo_answer_options options = {
         .size = sizeof options,
         .stop_strings = chat->stops.all,
@@ -124,7 +125,7 @@ static enum salvo_status answer(
     } while (
         status == SALVO_OK && out->finish == SALVO_FINISH_CANCELLED && !out->kept && !interrupt_pending());
     interrupt_catch_each(NULL);
-    return status;
+    return status == SALVO_OK ? EXIT_DONE : chat_answer_failure(chat, status);
 }
 
 /* Answers the last message, or answers it again. *out_kept: the answer was added. */
@@ -138,12 +139,12 @@ static int answer_last(struct chat *chat, bool again, bool *out_kept)
     const double start = seconds_now();
     struct text_output output = {
         .show = true, .skip_blanks = true, .wrap = true, .watch_loops = !generate_flags.allow_loops};
-    enum salvo_status status = answer(chat, again, &output, &said);
+    result = answer(chat, again, &output, &said);
     if (output.last && output.last != '\n')
         putchar('\n');
     fflush(stdout);
-    if (status != SALVO_OK)
-        return answer_failure(chat, status);
+    if (result != EXIT_DONE)
+        return result;
     *out_kept = said.kept;
     if (output.error)
         return failure("cannot write the text: %s", strerror(output.error));
@@ -175,34 +176,85 @@ const struct salvo_message *chat_system(const struct chat *chat)
     return messages.count && strcmp(messages.items[0].role, "system") == 0 ? messages.items : NULL;
 }
 
+size_t chat_question(const struct chat *chat)
+{
+    const struct salvo_messages messages = salvo_chat_messages(chat->conversation);
+    for (size_t i = messages.count; i > 0; i--) {
+        const struct salvo_message *message = &messages.items[i - 1];
+        if (strcmp(message->role, "user") == 0 && !message->json)
+            return i - 1;
+    }
+    return messages.count;
+}
+
+/* Answers the last message, and goes on after calls until an answer has none. *out_kept: all answers were
+ * added. */
+static int answer_turn(struct chat *chat, bool *out_kept)
+{
+    int result;
+    do {
+        result = answer_last(chat, false, out_kept);
+        if (result != EXIT_DONE || !*out_kept || !chat->call_count)
+            break;
+        result = chat_tools_ask(chat);
+        *out_kept = false;
+    } while (result == EXIT_DONE);
+    chat_tools_forget(chat);
+    return result;
+}
+
 int chat_ask(struct chat *chat, const char *text, size_t size)
 {
     const struct salvo_message message = {.role = "user", .content = {text, size}};
     bool kept = false;
     if (salvo_chat_add(chat->conversation, &message, 1, sizeof message) != SALVO_OK)
         return library_failure();
-    int result = answer_last(chat, false, &kept);
+    int result = answer_turn(chat, &kept);
     if (!kept) /* many templates refuse two messages of the user in a row */
-        salvo_chat_cut(chat->conversation, salvo_chat_question(chat->conversation));
+        salvo_chat_cut(chat->conversation, chat_question(chat));
+    return result;
+}
+
+/* An answer with calls and their results is replaced by one that may have others. */
+static int answer_turn_again(struct chat *chat)
+{
+    const struct salvo_messages messages = salvo_chat_messages(chat->conversation);
+    const size_t first = chat_question(chat) + 1, count = messages.count - first;
+    struct salvo_chat *copy = NULL; /* keeps the messages in case that there is no other answer */
+    bool kept = false;
+    int result = EXIT_DONE;
+    if (salvo_chat_open(chat->loaded.model, NULL, &copy) != SALVO_OK ||
+        salvo_chat_add(copy, messages.items + first, count, messages.item_size) != SALVO_OK) {
+        result = library_failure();
+    } else {
+        salvo_chat_cut(chat->conversation, first);
+        result = answer_turn(chat, &kept);
+        if (!kept)
+            salvo_chat_cut(chat->conversation, chat_question(chat) + 1);
+        if (!kept && salvo_chat_add(chat->conversation, salvo_chat_messages(copy).items, count,
+                         messages.item_size) != SALVO_OK)
+            result = library_failure();
+    }
+    salvo_chat_close(copy);
     return result;
 }
 
 int chat_answer_again(struct chat *chat)
 {
-    if (salvo_chat_question(chat->conversation) + 1 >= salvo_chat_messages(chat->conversation).count)
+    if (chat_question(chat) + 1 >= salvo_chat_messages(chat->conversation).count)
         return usage_error("/regen: no answer yet");
     if (chat->sampler.temperature > 0)
         sampler_flags_next_seed();
     else
         chat_notice(chat, "at temperature 0 the answer is always the same; /set temp 0.8 samples");
     bool kept;
-    return answer_last(chat, true, &kept);
+    return chat->tools.form ? answer_turn_again(chat) : answer_last(chat, true, &kept);
 }
 
 int chat_undo(struct chat *chat)
 {
     const struct salvo_messages messages = salvo_chat_messages(chat->conversation);
-    const size_t question = salvo_chat_question(chat->conversation);
+    const size_t question = chat_question(chat);
     if (question == messages.count)
         return usage_error("/undo: no message yet");
     const struct salvo_text text = messages.items[question].content;

@@ -47,6 +47,9 @@ static int set_system(struct chat *chat, const char *argument)
     const char *text = strcmp(argument, "\"\"") == 0 ? "" : argument;
     if (salvo_chat_set_system(chat->conversation, text, strlen(text)) != SALVO_OK)
         return library_failure();
+    int result = tool_use_describe(&chat->tools, chat->conversation);
+    if (result != EXIT_DONE)
+        return result;
     chat_notice(
         chat, *text ? "the system message is used from the next answer on" : "system message removed");
     return EXIT_DONE;
@@ -92,7 +95,7 @@ static int load_conversation(struct chat *chat, const char *name)
     output_file_own(path);
     chat_notice(chat, "%zu messages, %" PRIu32 " tokens restored",
         salvo_chat_messages(chat->conversation).count, salvo_session_position(chat->loaded.session));
-    return EXIT_DONE;
+    return tool_use_describe(&chat->tools, chat->conversation);
 }
 
 static int answer_again(struct chat *chat, const char *argument)
@@ -105,6 +108,15 @@ static int undo(struct chat *chat, const char *argument)
 {
     (void)argument;
     return chat_undo(chat);
+}
+
+static int show_tools(struct chat *chat, const char *argument)
+{
+    (void)argument;
+    if (chat->tools.form)
+        return tool_use_print(&chat->tools);
+    chat_notice(chat, "no tools; --tools FILE gives some");
+    return EXIT_DONE;
 }
 
 static int show_statistics(struct chat *chat, const char *argument)
@@ -160,6 +172,7 @@ static const struct chat_command commands[] = {
     {"load", "FILE", "load a saved conversation and continue it", load_conversation, true},
     {"regen", NULL, "generate the last answer again", answer_again},
     {"undo", NULL, "remove the last message and its answer", undo},
+    {"tools", NULL, "list the tools that answers may call", show_tools},
     {"stats", NULL, "show tokens computed and reused, speed and memory", show_statistics},
     {"set", "NAME VALUE", "set temp, top-k, top-p, min-p, seed, ...; without NAME: show all", set},
     {"quit", NULL, "quit, as Ctrl-D does", leave},

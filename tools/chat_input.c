@@ -50,14 +50,14 @@ static bool add_line(struct chat_message *message, const char *line, size_t size
     return append(message, line, size - 1) && append(message, "\n", 1);
 }
 
-enum line_result chat_input_read(struct line_editor *editor, struct chat_message *out)
+enum line_result chat_input_read(struct line_editor *editor, const char *prompt, struct chat_message *out)
 {
     bool more = true;
     *out = (struct chat_message){0};
     while (more) {
         const char *line;
         size_t size;
-        enum line_result result = line_editor_read(editor, out->text ? "." : ">", &line, &size);
+        enum line_result result = line_editor_read(editor, out->text ? "." : prompt, &line, &size);
         if (result == LINE_END && out->text)
             return LINE_READ; /* an incomplete message at the end of the input */
         if (result == LINE_READ && !add_line(out, line, size, &more)) {

@@ -13,6 +13,7 @@ struct chat_message {
     bool is_quoted; /* was in """: never a command */
 };
 
-enum line_result chat_input_read(struct line_editor *editor, struct chat_message *out);
+/* `prompt` is shown before the first line. */
+enum line_result chat_input_read(struct line_editor *editor, const char *prompt, struct chat_message *out);
 
 #endif

@@ -21,6 +21,10 @@ static const struct option option_table[] = {
     {0, "on-full", "stop|slide", OPTION_TEXT, &on_full,
         "when the context is full: end the answer, or drop the oldest turns (default: stop)",
         .choices = "stop slide"},
+    {0, "tools", "FILE", OPTION_FILE, &tool_flags.file,
+        "tools that answers may call, a JSON array as in OpenAI's requests; calls are printed as lines of "
+        "JSON, "
+        "and the next lines of the input are their results"},
     {0},
 };
 
@@ -37,22 +41,32 @@ static int open_chat(struct chat *chat)
     chat->slides = strcmp(on_full, "slide") == 0;
     if (!chat->slides && strcmp(on_full, "stop") != 0)
         return usage_error("chat: invalid --on-full '%s': expected stop or slide", on_full);
-    const struct salvo_chat_options options = {
+    struct salvo_chat_options options = {
         .size = sizeof options, .on_full = chat->slides ? SALVO_ON_FULL_SLIDE : SALVO_ON_FULL_STOP};
     int result = load(&chat->loaded);
+    if (result == EXIT_DONE)
+        result = tool_use_open(chat->loaded.model, &chat->tools);
+    if (result == EXIT_DONE && chat->tools.form)
+        result = tool_use_grammar(&chat->tools, chat->loaded.model, &chat->grammar);
+    options.json = tool_use_variables(&chat->tools);
     if (result == EXIT_DONE)
         result = sampler_from_flags(chat->loaded.model, chat->loaded.session, &chat->sampler);
     if (result == EXIT_DONE && salvo_chat_open(chat->loaded.model, &options, &chat->conversation) != SALVO_OK)
         result = library_failure();
     if (result == EXIT_DONE)
-        result = stop_strings_open(NULL, &chat->stops);
-    return result == EXIT_DONE ? set_system_from_flags(chat->conversation) : result;
+        result =
+            stop_strings_open(chat->tools.form ? salvo_chat_stops(chat->conversation) : NULL, &chat->stops);
+    if (result == EXIT_DONE)
+        result = set_system_from_flags(chat->conversation);
+    return result == EXIT_DONE ? tool_use_describe(&chat->tools, chat->conversation) : result;
 }
 
 static void close_chat(struct chat *chat)
 {
     salvo_chat_close(chat->conversation);
     stop_strings_close(&chat->stops);
+    salvo_grammar_free(chat->grammar);
+    tool_use_close(&chat->tools);
     unload(&chat->loaded);
 }
 
@@ -95,14 +109,14 @@ static int hold_conversation(struct chat *chat)
 {
     int worst = EXIT_DONE;
     unsigned interrupts = 0;
-    struct line_editor *editor = line_editor_open(chat->interactive);
-    if (!editor)
+    chat->editor = line_editor_open(chat->interactive);
+    if (!chat->editor)
         return failure("out of memory");
     interrupt_catch_each(NULL);
     while (!chat->leaving) {
         struct chat_message message;
         interrupt_take();
-        enum line_result result = chat_input_read(editor, &message);
+        enum line_result result = chat_input_read(chat->editor, ">", &message);
         if (result == LINE_INTERRUPTED) {
             if (!chat->interactive) {
                 worst = 128 + SIGINT;
@@ -131,7 +145,7 @@ static int hold_conversation(struct chat *chat)
     interrupt_release();
     if (chat->interactive && !chat->leaving)
         putchar('\n'); /* after Ctrl-D the shell gets a line of its own */
-    line_editor_close(editor);
+    line_editor_close(chat->editor);
     return worst;
 }
 

@@ -75,8 +75,7 @@ static int apply_template(struct salvo_model *model, const struct input *input, 
 {
     const struct salvo_message message = {.role = "user", .content = {input->data, input->size}};
     struct salvo_chat_options chat = SALVO_CHAT_OPTIONS_INIT;
-    if (out->tools.form && !salvo_tool_form_info(out->tools.form)->described)
-        chat.json = (struct salvo_text){out->tools.variables, strlen(out->tools.variables)};
+    chat.json = tool_use_variables(&out->tools);
     if (salvo_chat_open(model, &chat, &out->chat) != SALVO_OK)
         return library_failure();
     int result = set_system_from_flags(out->chat);
@@ -144,21 +143,6 @@ static void print_statistics(const struct prompt *prompt, const struct salvo_gen
         finish_or_loop(result->finish, loop), format_bytes(peak_memory(), memory), statistics->sampler.seed);
 }
 
-static void write_call(struct json_writer *json, struct salvo_text name, struct salvo_text arguments)
-{
-    json_begin(json, '{');
-    json_key(json, "name");
-    json_text(json, name);
-    json_key(json, "arguments");
-    char *copy = strndup(arguments.data, arguments.size);
-    if (copy)
-        json_raw(json, copy);
-    else
-        json_null(json);
-    free(copy);
-    json_end(json, '}');
-}
-
 /* An answer with calls: text, then a line of JSON for each call. */
 static void print_text(void *user, struct salvo_text text, bool is_reasoning)
 {
@@ -173,7 +157,7 @@ static void print_call(void *user, struct salvo_text name, struct salvo_text arg
     struct json_writer json = json_output();
     if (shown->last && shown->last != '\n')
         putchar('\n');
-    write_call(&json, name, arguments);
+    tool_write_call(&json, name, arguments);
     putchar('\n');
     shown->last = '\n';
 }
@@ -194,7 +178,7 @@ static void no_text(void *user, struct salvo_text text, bool is_reasoning)
 
 static void write_call_item(void *user, struct salvo_text name, struct salvo_text arguments)
 {
-    write_call(user, name, arguments);
+    tool_write_call(user, name, arguments);
 }
 
 static void write_json(const struct loaded *loaded, const struct prompt *prompt,

@@ -63,6 +63,8 @@ static void write_text(struct text_output *output, struct salvo_text text)
         keep(output, text.data, text.size);
     if (output->show && !output->error)
         show(output, text.data, text.size);
+    if (output->sink && !output->sink(output->sink_user, text.data, text.size) && !output->error)
+        output->error = ENOMEM;
 }
 
 int text_output_open(struct text_output *output, const struct stop_strings *stops)

@@ -22,8 +22,10 @@ struct text_output {
     char last;    /* last printed byte; 0: none */
     struct safe_text safe;
     struct salvo_text_filter *filter;
-    bool stopped; /* by a stop string */
-    bool wrap;    /* on a terminal, between words */
+    bool stopped;             /* by a stop string */
+    bool wrap;                /* on a terminal, between words */
+    salvo_text_function sink; /* receives the text as well; NULL: nobody */
+    void *sink_user;
     struct word_wrap words;
 
     bool watch_loops;

@@ -1,6 +1,7 @@
 #include "tool_flags.h"
 
 #include "input.h"
+#include "terminal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,63 @@ void tool_use_close(struct tool_use *use)
     *use = (struct tool_use){0};
 }
 
+struct salvo_text tool_use_variables(const struct tool_use *use)
+{
+    if (!use->form || salvo_tool_form_info(use->form)->described)
+        return (struct salvo_text){0};
+    return (struct salvo_text){use->variables, strlen(use->variables)};
+}
+
+void tool_write_call(struct json_writer *json, struct salvo_text name, struct salvo_text arguments)
+{
+    json_begin(json, '{');
+    json_key(json, "name");
+    json_text(json, name);
+    json_key(json, "arguments");
+    char *copy = strndup(arguments.data, arguments.size);
+    if (copy)
+        json_raw(json, copy);
+    else
+        json_null(json);
+    free(copy);
+    json_end(json, '}');
+}
+
+static bool is_key(const struct json_event *event, const char *name)
+{
+    return event->kind == JSON_KEY && event->text.size == strlen(name) &&
+           memcmp(event->text.data, name, event->text.size) == 0;
+}
+
+int tool_use_print(const struct tool_use *use)
+{
+    enum { FUNCTION_DEPTH = 3 }; /* the array, a tool, its function */
+    struct json_reader reader = {.longest = use->size};
+    struct json_event event;
+    size_t depth = 0;
+    bool is_name = false, is_description = false, ok;
+    json_reader_feed(&reader, use->tools, use->size, true);
+    while ((ok = json_reader_next(&reader, &event) == SALVO_OK) && event.kind != JSON_DONE) {
+        if (event.kind == JSON_STRING && (is_name || is_description)) {
+            fputs(is_name ? "  " : "    ", stderr);
+            print_safely(stderr, event.text.data, event.text.size);
+            fputc('\n', stderr);
+        }
+        is_name = depth == FUNCTION_DEPTH && is_key(&event, "name");
+        is_description = depth == FUNCTION_DEPTH && is_key(&event, "description");
+        depth += event.kind == JSON_ARRAY_BEGIN || event.kind == JSON_OBJECT_BEGIN;
+        depth -= event.kind == JSON_ARRAY_END || event.kind == JSON_OBJECT_END;
+    }
+    json_reader_free(&reader);
+    return ok ? EXIT_DONE : library_failure();
+}
+
+/* Whether a system message has the description already, as that of a saved conversation may. */
+static bool ends_with(struct salvo_text text, const char *end, size_t size)
+{
+    return text.size >= size && memcmp(text.data + text.size - size, end, size) == 0;
+}
+
 int tool_use_describe(const struct tool_use *use, struct salvo_chat *chat)
 {
     char *text = NULL;
@@ -67,6 +125,10 @@ int tool_use_describe(const struct tool_use *use, struct salvo_chat *chat)
     const bool has_system = messages.count && strcmp(messages.items[0].role, "system") == 0;
     const struct salvo_text system = has_system ? messages.items[0].content : (struct salvo_text){"", 0};
     const size_t between = system.size ? 2 : 0;
+    if (ends_with(system, text, size)) {
+        salvo_free(text);
+        return EXIT_DONE;
+    }
     char *all = malloc(system.size + between + size + 1);
     int result = all ? EXIT_DONE : failure("out of memory");
     if (all) {

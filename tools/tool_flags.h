@@ -2,6 +2,7 @@
 #ifndef TOOLS_TOOL_FLAGS_H
 #define TOOLS_TOOL_FLAGS_H
 
+#include "base/json.h"
 #include "command.h"
 
 #include <salvo/chat.h>
@@ -21,6 +22,15 @@ struct tool_use {
 /* Reads the file. EXIT_DONE, or an exit status after an error message; without --tools nothing is opened. */
 int tool_use_open(struct salvo_model *model, struct tool_use *out);
 void tool_use_close(struct tool_use *use);
+
+/* The variables for a template that lists the tools; empty for others. */
+struct salvo_text tool_use_variables(const struct tool_use *use);
+
+/* Prints the name and the description of each tool to standard error. */
+int tool_use_print(const struct tool_use *use);
+
+/* A call as {"name": ..., "arguments": {...}}. */
+void tool_write_call(struct json_writer *json, struct salvo_text name, struct salvo_text arguments);
 
 /* Describes the tools in the system message, if the template does not list them. */
 int tool_use_describe(const struct tool_use *use, struct salvo_chat *chat);
