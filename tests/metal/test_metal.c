@@ -1,4 +1,5 @@
 /* The Metal backend: sampling, and what it promises. */
+#include "backend/metal/metal_shared.h"
 #include "conversation_checks.h"
 #include "metal/find_fake_metal.h"
 
@@ -64,6 +65,52 @@ static void several_tokens_are_one_command_buffer(void **state)
     fixture_close(&fixture);
 }
 
+static struct fixture fed_fixture(const char *backend, const int32_t *ids, uint32_t count)
+{
+    struct salvo_engine_options options = metal_options(1);
+    options.backend = backend;
+    options.context = 2 * METAL_SPLIT_POSITIONS;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), options);
+    set_greedy(fixture.session);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, count));
+    return fixture;
+}
+
+static uint64_t dispatches_of(struct fixture *fixture, uint32_t tokens)
+{
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
+    const uint64_t before = counters_of(fixture->engine).dispatches;
+    ASSERT_OK(salvo_session_generate(fixture->session,
+        &(struct salvo_generate_options){
+            .size = sizeof(struct salvo_generate_options), .max_tokens = tokens, .ignore_end = true},
+        &result));
+    assert_int_equal(tokens, result.tokens);
+    return counters_of(fixture->engine).dispatches - before;
+}
+
+/* Attention becomes two dispatches within a command buffer. */
+static void attention_is_split_from_a_position_on(void **state)
+{
+    (void)state;
+    enum { COUNT = 8, SPLIT = 3, LAYERS = 2, FED = METAL_SPLIT_POSITIONS - 2 * COUNT + SPLIT };
+    int32_t *ids = some_ids(FED, 331, 3), ours, theirs;
+    fake_metal()->records_races = 0;
+    struct fixture fixture = fed_fixture("metal", ids, FED), cpu = fed_fixture("cpu", ids, FED);
+    fake_metal()->records_races = 1;
+    const uint64_t before = dispatches_of(&fixture, COUNT), across = dispatches_of(&fixture, COUNT);
+    /* The feed has chosen the first id, so the first of them computes one token less. */
+    assert_int_equal(before / (COUNT - 1) * COUNT + SPLIT * LAYERS, across);
+    (void)dispatches_of(&cpu, 2 * COUNT);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        ASSERT_OK(salvo_session_next(fixture.session, &ours));
+        ASSERT_OK(salvo_session_next(cpu.session, &theirs));
+        assert_int_equal(theirs, ours);
+    }
+    free(ids);
+    fixture_close(&fixture);
+    fixture_close(&cpu);
+}
+
 static void auto_does_not_take_it(void **state)
 {
     (void)state;
@@ -81,6 +128,7 @@ int main(void)
         cmocka_unit_test(a_bias_counts),
         cmocka_unit_test(a_run_that_misses_its_position_samples_nothing),
         cmocka_unit_test(several_tokens_are_one_command_buffer),
+        cmocka_unit_test(attention_is_split_from_a_position_on),
         cmocka_unit_test(auto_does_not_take_it),
         cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
     };

@@ -1,4 +1,5 @@
 /* Every format of weights, every op and odd shapes, group by group against the CPU. */
+#include "backend/metal/metal_shared.h"
 #include "metal/find_fake_metal.h"
 
 static void print_failed_output(void *user, const struct salvo_verify_output *output)
@@ -37,7 +38,31 @@ static void every_format_agrees_with_the_cpu(void **state)
     static const char *const mixes[] = {"F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K",
         "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"};
     for (size_t i = 0; i < sizeof mixes / sizeof *mixes; i++)
-        verify("llama-mini", mixes[i], SALVO_KV_AUTO, 3);
+        verify("llama-mini", mixes[i], SALVO_KV_AUTO, 11); /* 10 rows: simdgroup matrices */
+}
+
+/* A threadgroup takes up to eight rows of x. */
+static void few_rows_agree_with_the_cpu(void **state)
+{
+    (void)state;
+    verify("llama-mini", "Q4_K", SALVO_KV_AUTO, 9);
+    verify("llama-odd", "F16", SALVO_KV_AUTO, 3);
+}
+
+/* Rows and columns of x that are no multiples of a tile, in several tiles. */
+static void many_rows_agree_with_the_cpu(void **state)
+{
+    (void)state;
+    verify("llama-odd", "F16", SALVO_KV_F16, 36);
+}
+
+/* The last token's attention is shared by several threadgroups, of which the last has fewer positions. */
+static void split_attention_agrees_with_the_cpu(void **state)
+{
+    (void)state;
+    fake_metal()->records_races = 0; /* test_metal looks for races of these dispatches */
+    verify("llama-tiny", "F32", SALVO_KV_F16, METAL_SPLIT_POSITIONS + 30);
+    fake_metal()->records_races = 1;
 }
 
 static void odd_shapes_agree_with_the_cpu(void **state)
@@ -64,6 +89,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_format_agrees_with_the_cpu),
+        cmocka_unit_test(few_rows_agree_with_the_cpu),
+        cmocka_unit_test(many_rows_agree_with_the_cpu),
+        cmocka_unit_test(split_attention_agrees_with_the_cpu),
         cmocka_unit_test(odd_shapes_agree_with_the_cpu),
         cmocka_unit_test(bytes_in_the_cache_agree_with_the_cpu),
         cmocka_unit_test(recurrences_agree_with_the_cpu),

@@ -27,8 +27,44 @@ enum salvo_status metal_compile_append(struct compiling *compiling, const struct
     metal_bind(dispatch, &executor->kv_pages[op->kv_append.value_state]);
     metal_bind_step(compiling, dispatch);
     const uint32_t units = (arguments.head_dim + 31) / 32 * arguments.heads * 2;
-    dispatch->groups = (units + METAL_ROW_THREADS - 1) / METAL_ROW_THREADS;
+    dispatch->shape.groups = (units + METAL_ROW_THREADS - 1) / METAL_ROW_THREADS;
     dispatch->rows = op->rows;
+cleanup:
+    return status;
+}
+
+/*
+ * A single token whose attention sees many positions: several threadgroups take parts of each head, and a
+ * second dispatch joins them. With fewer positions, one threadgroup takes a head, and the second is left out.
+ */
+static enum salvo_status split_attend(
+    struct compiling *compiling, const struct attend_arguments *arguments, struct metal_dispatch *dispatch)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct executor *executor = compiling->executor;
+    const struct memory_use use = {&executor->attend_parts, 0, UINT64_MAX, true};
+    struct metal_dispatch *joining;
+    if (compiling->plan->lowered.capacity[ROWS_TOKENS] > 1 ||
+        (arguments->window && arguments->window < METAL_SPLIT_POSITIONS))
+        return SALVO_OK;
+    TRY(metal_set_large(compiling, dispatch, "attend",
+        (const uint32_t[METAL_CONSTANTS]){
+            executor->options.kv_type, 32, 1, [METAL_CONSTANT_PARTS] = METAL_PARTS},
+        METAL_ATTEND_THREADS));
+    dispatch->large_positions = METAL_SPLIT_POSITIONS;
+    dispatch->large.groups = arguments->heads * METAL_PARTS;
+    metal_add_use(dispatch, use);
+    TRY(metal_add_dispatch(compiling, "join_parts", NULL, METAL_ROW_THREADS, &joining));
+    metal_set_arguments(joining, arguments, sizeof *arguments);
+    metal_bind(joining, compiling->arena);
+    metal_bind(joining, &executor->attend_parts);
+    metal_bind_step(compiling, joining);
+    metal_add_use(joining, use);
+    joining->large = joining->shape;
+    joining->large.groups = arguments->heads;
+    joining->large_positions = METAL_SPLIT_POSITIONS;
+    joining->shape.groups = 0;
+    joining->rows = ROWS_TOKENS;
 cleanup:
     return status;
 }
@@ -62,11 +98,13 @@ enum salvo_status metal_compile_attend(struct compiling *compiling, const struct
     metal_bind(dispatch, &executor->kv_pages[op->attend.key_state]);
     metal_bind(dispatch, &executor->kv_pages[op->attend.value_state]);
     metal_bind_step(compiling, dispatch);
-    dispatch->groups = arguments.heads;
+    metal_bind(dispatch, &executor->attend_parts);
+    dispatch->shape.groups = arguments.heads;
     dispatch->rows = op->rows;
     /* For each simdgroup the largest score, the sum of weights and the weighted values. */
-    dispatch->threadgroup_bytes =
+    dispatch->shape.threadgroup_bytes =
         round_up(METAL_ATTEND_THREADS / 32 * (arguments.head_dim + 2) * (uint32_t)sizeof(float), 16);
+    TRY(split_attend(compiling, &arguments, dispatch));
 cleanup:
     return status;
 }
@@ -99,9 +137,9 @@ enum salvo_status metal_compile_wkv7(struct compiling *compiling, const struct o
     metal_bind(dispatch, compiling->arena);
     metal_bind(dispatch, &executor->recurrent);
     metal_bind_step(compiling, dispatch);
-    dispatch->groups = arguments.heads;
+    dispatch->shape.groups = arguments.heads;
     dispatch->rows = ROWS_RUNS;
-    dispatch->threadgroup_bytes = round_up(5 * arguments.head_dim * (uint32_t)sizeof(float), 16);
+    dispatch->shape.threadgroup_bytes = round_up(5 * arguments.head_dim * (uint32_t)sizeof(float), 16);
 cleanup:
     return status;
 }
@@ -124,7 +162,7 @@ enum salvo_status metal_compile_sample(struct compiling *compiling, const struct
     metal_bind(dispatch, &executor->next);
     metal_bind_step(compiling, dispatch);
     dispatch->rows = op->rows;
-    dispatch->threadgroup_bytes = METAL_SAMPLE_THREADS * (uint32_t)sizeof(uint64_t);
+    dispatch->shape.threadgroup_bytes = METAL_SAMPLE_THREADS * (uint32_t)sizeof(uint64_t);
 cleanup:
     return status;
 }

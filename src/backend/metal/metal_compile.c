@@ -48,12 +48,6 @@ SAME(METAL_MXFP4, TYPE_MXFP4);
 
 /* ---- Barriers ---- */
 
-static void add_use(struct metal_dispatch *dispatch, struct memory_use use)
-{
-    assert(dispatch->use_count < MAX_USES);
-    dispatch->uses[dispatch->use_count++] = use;
-}
-
 static struct memory_use use_of(const struct compiling *compiling, buffer_id id, bool writes)
 {
     const struct executor *executor = compiling->executor;
@@ -82,12 +76,12 @@ static void add_uses(const struct compiling *compiling, struct metal_dispatch *d
     uint32_t count = op_reads(program, op, buffers);
     for (uint32_t i = 0; i < count; i++) {
         if (program->buffers[buffers[i]].kind != BUFFER_WEIGHT)
-            add_use(dispatch, use_of(compiling, buffers[i], false));
+            metal_add_use(dispatch, use_of(compiling, buffers[i], false));
     }
     count = op_writes(program, op, buffers);
     for (uint32_t i = 0; i < count; i++)
-        add_use(dispatch, use_of(compiling, buffers[i], true));
-    add_use(dispatch, use_of_step(compiling, program->ops[op].kind == OP_SAMPLE));
+        metal_add_use(dispatch, use_of(compiling, buffers[i], true));
+    metal_add_use(dispatch, use_of_step(compiling, program->ops[op].kind == OP_SAMPLE));
 }
 
 static struct dispatch_uses uses_of(const void *plan, uint32_t dispatch)
@@ -102,6 +96,7 @@ static enum salvo_status compile_op(struct compiling *compiling, uint32_t index)
 {
     enum salvo_status status = SALVO_OK;
     const struct op *op = &compiling->executor->program->ops[index];
+    const uint32_t first = compiling->plan->dispatch_count;
     switch (op->kind) {
     case OP_MATMUL:
         TRY(metal_compile_matmul(compiling, op));
@@ -121,7 +116,8 @@ static enum salvo_status compile_op(struct compiling *compiling, uint32_t index)
     default:
         TRY(metal_compile_row_op(compiling, op));
     }
-    add_uses(compiling, &compiling->plan->dispatches[compiling->plan->dispatch_count - 1], index);
+    for (uint32_t i = first; i < compiling->plan->dispatch_count; i++)
+        add_uses(compiling, &compiling->plan->dispatches[i], index);
 cleanup:
     return status;
 }
@@ -138,10 +134,10 @@ static enum salvo_status compile_begin(struct compiling *compiling)
     metal_bind_step(compiling, dispatch);
     metal_bind(dispatch, &executor->next);
     metal_bind(dispatch, &executor->tokens);
-    dispatch->rows_per_group = 0;
+    dispatch->shape.rows_per_group = 0;
     dispatch->begins = true;
-    add_use(dispatch, use_of_step(compiling, true));
-    add_use(dispatch, use_of(compiling, executor->program->tokens, true));
+    metal_add_use(dispatch, use_of_step(compiling, true));
+    metal_add_use(dispatch, use_of(compiling, executor->program->tokens, true));
 cleanup:
     return status;
 }

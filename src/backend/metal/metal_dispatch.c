@@ -30,7 +30,7 @@ static enum salvo_status find_pipeline(
     struct executor *executor, const char *kernel, const uint32_t *constants, uint32_t threads, objc_id *out)
 {
     enum salvo_status status = SALVO_OK;
-    struct metal_pipeline made = {.kernel = kernel, .constants = {0, 32, 1, 0}};
+    struct metal_pipeline made = {.kernel = kernel, .constants = {0, 32, 1}};
     if (constants)
         memcpy(made.constants, constants, sizeof made.constants);
     for (uint32_t i = 0; i < executor->pipeline_count; i++) {
@@ -59,13 +59,25 @@ enum salvo_status metal_add_dispatch(struct compiling *compiling, const char *ke
     TRY(find_pipeline(compiling->executor, kernel, constants, threads, &pipeline));
     TRY(GROW(&plan->dispatches, plan->dispatch_count, &plan->dispatch_capacity));
     *out = &plan->dispatches[plan->dispatch_count++];
-    **out = (struct metal_dispatch){.pipeline = pipeline,
-        .threads = threads,
-        .groups = 1,
-        .rows_per_group = 1,
+    **out = (struct metal_dispatch){
+        .shape = {.pipeline = pipeline, .threads = threads, .groups = 1, .rows_per_group = 1},
         .group = compiling->group};
 cleanup:
     return status;
+}
+
+enum salvo_status metal_set_large(struct compiling *compiling, struct metal_dispatch *dispatch,
+    const char *kernel, const uint32_t *constants, uint32_t threads)
+{
+    dispatch->large = dispatch->shape;
+    dispatch->large.threads = threads;
+    return find_pipeline(compiling->executor, kernel, constants, threads, &dispatch->large.pipeline);
+}
+
+void metal_add_use(struct metal_dispatch *dispatch, struct memory_use use)
+{
+    assert(dispatch->use_count < MAX_USES);
+    dispatch->uses[dispatch->use_count++] = use;
 }
 
 void metal_set_arguments(struct metal_dispatch *dispatch, const void *arguments, size_t bytes)

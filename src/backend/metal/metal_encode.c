@@ -14,11 +14,34 @@ struct encoding {
     bool waits; /* a barrier comes before the next dispatch */
 };
 
-static uint32_t rows_of_groups(const struct metal_dispatch *dispatch, const struct metal_step *step)
+/* The positions that token `token` of a step sees, at most: those of the run that is furthest. */
+static uint32_t positions_of(const struct pending_step *pending, uint32_t token)
 {
-    if (dispatch->rows_per_group == 0)
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < pending->run_count; i++) {
+        const uint32_t end = pending->runs[i].first + pending->runs[i].count;
+        most = end > most ? end : most;
+    }
+    return most + token;
+}
+
+static const struct metal_shape *shape_of(
+    const struct metal_dispatch *dispatch, const struct metal_step *step, uint32_t token)
+{
+    const bool is_large =
+        (dispatch->large_rows && step->live[dispatch->rows] >= dispatch->large_rows) ||
+        (dispatch->large_positions && positions_of(step->pending, token) >= dispatch->large_positions);
+    return is_large ? &dispatch->large : &dispatch->shape;
+}
+
+static uint32_t rows_of_groups(
+    const struct metal_dispatch *dispatch, const struct metal_shape *shape, const struct metal_step *step)
+{
+    if (shape->groups == 0)
+        return 0;
+    if (shape->rows_per_group == 0)
         return 1;
-    return (step->live[dispatch->rows] + dispatch->rows_per_group - 1) / dispatch->rows_per_group;
+    return (step->live[dispatch->rows] + shape->rows_per_group - 1) / shape->rows_per_group;
 }
 
 static void bind_all(const struct encoding *encoding, const struct metal_dispatch *dispatch)
@@ -31,13 +54,14 @@ static void bind_all(const struct encoding *encoding, const struct metal_dispatc
     }
 }
 
-/* A dispatch without rows is left out; its barrier is not. */
+/* A dispatch without rows or threadgroups is left out; its barrier is not. */
 static void encode_dispatch(struct encoding *encoding, uint32_t index, uint32_t token)
 {
     const struct metal_plan *plan = encoding->step->plan;
     const struct metal_dispatch *dispatch = &plan->dispatches[index];
     struct executor *executor = encoding->executor;
-    const uint32_t rows = rows_of_groups(dispatch, encoding->step);
+    const struct metal_shape *shape = shape_of(dispatch, encoding->step, token);
+    const uint32_t rows = rows_of_groups(dispatch, shape, encoding->step);
     uint8_t arguments[MAX_ARGUMENT_BYTES];
     encoding->waits |= plan->waits[index] || (dispatch->begins && token > 0);
     if (rows == 0)
@@ -50,13 +74,13 @@ static void encode_dispatch(struct encoding *encoding, uint32_t index, uint32_t 
     memcpy(arguments, dispatch->arguments, dispatch->argument_bytes);
     if (dispatch->begins)
         memcpy(arguments, &(struct begin_arguments){.repetition = token}, sizeof(struct begin_arguments));
-    objc_set_pipeline(encoding->encoder, dispatch->pipeline);
+    objc_set_pipeline(encoding->encoder, shape->pipeline);
     objc_set_bytes(encoding->encoder, arguments, dispatch->argument_bytes, 0);
     bind_all(encoding, dispatch);
-    if (dispatch->threadgroup_bytes)
-        objc_set_threadgroup_memory(encoding->encoder, dispatch->threadgroup_bytes, 0);
-    objc_dispatch(encoding->encoder, (struct objc_size){dispatch->groups, rows, 1},
-        (struct objc_size){dispatch->threads, 1, 1});
+    if (shape->threadgroup_bytes)
+        objc_set_threadgroup_memory(encoding->encoder, shape->threadgroup_bytes, 0);
+    objc_dispatch(encoding->encoder, (struct objc_size){shape->groups, rows, 1},
+        (struct objc_size){shape->threads, 1, 1});
     executor->counters.dispatches++;
 }
 

@@ -17,7 +17,7 @@ enum {
     TOKENS_AHEAD = 8,
     MAX_REPEAT = 64,
     MAX_BINDINGS = 7,
-    MAX_USES = OP_MAX_BUFFERS + OP_MAX_BUFFERS + 1,
+    MAX_USES = OP_MAX_BUFFERS + OP_MAX_BUFFERS + 2,
     MAX_ARGUMENT_BYTES = 80,
 };
 
@@ -33,16 +33,22 @@ struct metal_binding {
     uint64_t entry_bytes; /* the part of each entry of the ring; 0: the whole buffer */
 };
 
-struct metal_dispatch {
+/* How a dispatch runs. */
+struct metal_shape {
     objc_id pipeline;
+    uint32_t groups;         /* threadgroups for each of the live rows; 0: it is left out */
+    uint32_t rows_per_group; /* rows that a threadgroup takes; 0: one threadgroup for all */
+    uint32_t threads, threadgroup_bytes;
+};
+
+struct metal_dispatch {
+    struct metal_shape shape, large;       /* large: from a number of live rows or of positions on */
+    uint32_t large_rows, large_positions;  /* 0: not by this number */
     uint8_t arguments[MAX_ARGUMENT_BYTES]; /* index 0; the bindings follow */
     uint32_t argument_bytes;
     struct metal_binding bindings[MAX_BINDINGS];
     uint32_t binding_count;
-    uint32_t groups; /* threadgroups for each of the live rows */
     enum row_kind rows;
-    uint32_t rows_per_group; /* rows that a threadgroup takes; 0: one threadgroup for all */
-    uint32_t threads, threadgroup_bytes;
     struct memory_use uses[MAX_USES]; /* without those of weights */
     uint32_t use_count;
     uint32_t group; /* of the plan */
@@ -89,7 +95,7 @@ struct executor {
     struct metal_buffer *kv_pages; /* [buffers] */
     uint32_t *rope_offsets;        /* [ropes], in floats */
     struct metal_buffer arena, debug_arena, vectors, recurrent, kept_states, ropes, tokens, next, changed,
-        biases;
+        biases, attend_parts;
     struct metal_buffer ring, masks; /* a part for each entry */
     uint64_t entry_bytes, mask_bytes;
 
@@ -129,6 +135,10 @@ void metal_plan_close(struct metal_plan *plan);
 /* Adds a dispatch for an op; `constants` may be NULL. Then its bindings, in the order of the kernel. */
 enum salvo_status metal_add_dispatch(struct compiling *compiling, const char *kernel,
     const uint32_t *constants, uint32_t threads, struct metal_dispatch **out);
+/* The pipeline and the threads of its large shape; rows that a threadgroup takes are as in its shape. */
+enum salvo_status metal_set_large(struct compiling *compiling, struct metal_dispatch *dispatch,
+    const char *kernel, const uint32_t *constants, uint32_t threads);
+void metal_add_use(struct metal_dispatch *dispatch, struct memory_use use);
 void metal_set_arguments(struct metal_dispatch *dispatch, const void *arguments, size_t bytes);
 void metal_bind(struct metal_dispatch *dispatch, const struct metal_buffer *buffer);
 void metal_bind_step(const struct compiling *compiling, struct metal_dispatch *dispatch);

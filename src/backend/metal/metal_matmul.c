@@ -1,7 +1,10 @@
 /* The dispatch of a matmul. */
 #include "backend/metal/metal_executor.h"
 
-enum { PART = 16 }; /* columns that a thread unpacks at once */
+enum {
+    PART = 16, /* columns that a thread unpacks at once */
+    LEAST_TILE_TOKENS = METAL_MATMUL_TOKENS + 1,
+};
 
 /* Threads that share a row of `columns`: the most of which few are idle in the last round. */
 static uint32_t lanes_for(uint32_t columns)
@@ -35,17 +38,25 @@ enum salvo_status metal_compile_matmul(struct compiling *compiling, const struct
         .accumulates = op->matmul.accumulate,
         .activation = op->matmul.activation,
     };
-    TRY(metal_add_dispatch(compiling, "matmul",
-        (const uint32_t[METAL_CONSTANTS]){weight->type, lanes, tokens, op->matmul.rounding == ROUNDING_F16},
-        METAL_MATMUL_THREADS, &dispatch));
+    const uint32_t constants[METAL_CONSTANTS] = {
+        weight->type, lanes, tokens, op->matmul.rounding == ROUNDING_F16};
+    TRY(metal_add_dispatch(compiling, "matmul", constants, METAL_MATMUL_THREADS, &dispatch));
     metal_set_arguments(dispatch, &arguments, sizeof arguments);
     metal_bind(dispatch, &executor->windows[place->window]);
     metal_bind(dispatch, compiling->arena);
     metal_bind(dispatch, &executor->vectors);
     metal_bind_step(compiling, dispatch);
-    dispatch->groups = (arguments.rows + rows - 1) / rows;
+    dispatch->shape.groups = (arguments.rows + rows - 1) / rows;
     dispatch->rows = op->rows;
-    dispatch->rows_per_group = tokens;
+    dispatch->shape.rows_per_group = tokens;
+    if (tokens == 1)
+        return SALVO_OK;
+    TRY(metal_set_large(compiling, dispatch, "matmul_tiles", constants, METAL_TILE_THREADS));
+    dispatch->large_rows = LEAST_TILE_TOKENS;
+    dispatch->large.groups = (arguments.rows + METAL_TILE_ROWS - 1) / METAL_TILE_ROWS;
+    dispatch->large.rows_per_group = METAL_TILE_TOKENS;
+    dispatch->large.threadgroup_bytes =
+        (METAL_TILE_ROWS + METAL_TILE_TOKENS) * METAL_TILE_COLUMNS * (uint32_t)sizeof(float);
 cleanup:
     return status;
 }

@@ -35,6 +35,20 @@ cleanup:
     return status;
 }
 
+/* Floats of the parts of one attention, of the largest one. */
+static uint64_t attend_part_elements(const struct program *program)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct op *op = &program->ops[i];
+        if (op->kind != OP_ATTEND)
+            continue;
+        const uint64_t elements = (uint64_t)op->attend.heads * METAL_PARTS * (op->attend.head_dim + 2);
+        most = elements > most ? elements : most;
+    }
+    return most;
+}
+
 static enum salvo_status open_scratch(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
@@ -61,6 +75,8 @@ static enum salvo_status open_scratch(struct executor *executor)
         executor, options->outputs * vocabulary * sizeof(float), "sampling", &executor->changed));
     TRY(open_scratch_buffer(
         executor, options->slots * vocabulary * sizeof(float), "biases", &executor->biases));
+    TRY(open_scratch_buffer(executor, attend_part_elements(executor->program) * sizeof(float),
+        "parts of attention", &executor->attend_parts));
     TRY(ARENA_NEW(&executor->tables, &executor->slot_biases, options->slots));
 cleanup:
     return status;
@@ -129,7 +145,7 @@ void metal_executor_close(struct executor *executor)
     if (executor->device.physical) {
         struct metal_buffer *const buffers[] = {&executor->arena, &executor->vectors, &executor->recurrent,
             &executor->kept_states, &executor->ropes, &executor->tokens, &executor->next, &executor->changed,
-            &executor->biases, &executor->ring, &executor->masks};
+            &executor->biases, &executor->attend_parts, &executor->ring, &executor->masks};
         (void)step_queue_complete_all(&executor->queue);
         for (uint32_t i = 0; i < RING_ENTRIES; i++)
             metal_release_commands(&executor->steps[i]);

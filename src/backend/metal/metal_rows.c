@@ -44,8 +44,8 @@ static enum salvo_status compile_norm(
         METAL_ROW_THREADS, &dispatch));
     metal_set_arguments(dispatch, &arguments, sizeof arguments);
     bind_rows(compiling, dispatch);
-    dispatch->threadgroup_bytes = SUM_BYTES;
-    dispatch->groups = arguments.columns / group;
+    dispatch->shape.threadgroup_bytes = SUM_BYTES;
+    dispatch->shape.groups = arguments.columns / group;
     dispatch->rows = op->rows;
 cleanup:
     return status;
@@ -64,8 +64,8 @@ static enum salvo_status compile_bonus(struct compiling *compiling, const struct
     TRY(metal_add_dispatch(compiling, "bonus", NULL, METAL_ROW_THREADS, &dispatch));
     metal_set_arguments(dispatch, &arguments, sizeof arguments);
     bind_rows(compiling, dispatch);
-    dispatch->threadgroup_bytes = SUM_BYTES;
-    dispatch->groups = arguments.columns / arguments.group;
+    dispatch->shape.threadgroup_bytes = SUM_BYTES;
+    dispatch->shape.groups = arguments.columns / arguments.group;
     dispatch->rows = op->rows;
 cleanup:
     return status;
@@ -93,7 +93,7 @@ static enum salvo_status compile_each(struct compiling *compiling, const struct 
         METAL_ROW_THREADS, &dispatch));
     metal_set_arguments(dispatch, &arguments, sizeof arguments);
     bind_rows(compiling, dispatch);
-    dispatch->groups = groups_of(arguments.columns);
+    dispatch->shape.groups = groups_of(arguments.columns);
     dispatch->rows = op->rows;
 cleanup:
     return status;
@@ -121,7 +121,7 @@ static enum salvo_status compile_embed(struct compiling *compiling, const struct
     metal_bind(dispatch, compiling->arena);
     metal_bind(dispatch, &executor->tokens);
     metal_bind_step(compiling, dispatch);
-    dispatch->groups = groups_of((arguments.columns + 15) / 16);
+    dispatch->shape.groups = groups_of((arguments.columns + 15) / 16);
     dispatch->rows = op->rows;
 cleanup:
     return status;
@@ -147,7 +147,7 @@ static enum salvo_status compile_rope(struct compiling *compiling, const struct 
     metal_bind(dispatch, compiling->arena);
     metal_bind(dispatch, &executor->ropes);
     metal_bind_step(compiling, dispatch);
-    dispatch->groups = groups_of(rope->dimensions / 2 * op->rope.heads);
+    dispatch->shape.groups = groups_of(rope->dimensions / 2 * op->rope.heads);
     dispatch->rows = op->rows;
 cleanup:
     return status;
@@ -170,7 +170,7 @@ static enum salvo_status compile_shift(struct compiling *compiling, const struct
     metal_bind(dispatch, compiling->arena);
     metal_bind(dispatch, &executor->recurrent);
     metal_bind_step(compiling, dispatch);
-    dispatch->groups = groups_of(arguments.columns);
+    dispatch->shape.groups = groups_of(arguments.columns);
     dispatch->rows = op->rows;
 cleanup:
     return status;

@@ -23,6 +23,19 @@
 #define METAL_ATTEND_DIM    512
 #define METAL_WKV7_DIM      64
 
+/* Matmuls by simdgroup matrices: rows and columns of weights and rows of x of a threadgroup. */
+#define METAL_TILE_ROWS    64
+#define METAL_TILE_COLUMNS 32
+#define METAL_TILE_TOKENS  32
+#define METAL_TILE_THREADS 128
+
+/* Attention of one token: the most threadgroups that share a head, and the fewest positions of each. */
+#define METAL_PARTS          16
+#define METAL_PART_POSITIONS 128
+
+/* Positions from which on attention of one token is shared. */
+#define METAL_SPLIT_POSITIONS 256
+
 #define METAL_PAGE_POSITIONS 256
 #define METAL_STOP_IDS       32
 #define METAL_VERSIONS       3 /* of recurrent state: the committed one, and two that a step alternates between */
@@ -77,7 +90,8 @@
 #define METAL_CONSTANT_LANES  1 /* of a row of a matrix */
 #define METAL_CONSTANT_TOKENS 2 /* rows of x of a threadgroup */
 #define METAL_CONSTANT_ROUNDS 3 /* x is rounded to half precision */
-#define METAL_CONSTANTS       4
+#define METAL_CONSTANT_PARTS  4 /* threadgroups that share a head of attention; 0: one takes it to the end */
+#define METAL_CONSTANTS       5
 
 /*
  * A step as the device reads it: this header, a step_run for each slot, then words at the offsets that the

@@ -78,8 +78,8 @@ template <class... Arguments, void (*Kernel)(Arguments...)> struct caller<Kernel
 #define KERNEL(name) caller<name>::entry(#name)
 
 const emulated_kernel kernels[] = {KERNEL(append), KERNEL(attend), KERNEL(begin), KERNEL(bonus),
-    KERNEL(each_column), KERNEL(embed), KERNEL(matmul), KERNEL(normalise), KERNEL(rotate), KERNEL(sample),
-    KERNEL(shift), KERNEL(wkv7)};
+    KERNEL(each_column), KERNEL(embed), KERNEL(join_parts), KERNEL(matmul), KERNEL(matmul_tiles),
+    KERNEL(normalise), KERNEL(rotate), KERNEL(sample), KERNEL(shift), KERNEL(wkv7)};
 } // namespace
 
 const emulated_kernel *find_kernel(const std::string &name)
@@ -97,4 +97,10 @@ void set_function_constants(const unsigned values[METAL_CONSTANTS])
     LANES = values[METAL_CONSTANT_LANES];
     TOKENS = values[METAL_CONSTANT_TOKENS];
     ROUNDS = values[METAL_CONSTANT_ROUNDS];
+    PARTS = values[METAL_CONSTANT_PARTS];
+}
+
+void set_matrix_order(unsigned seed)
+{
+    metal::choose_matrix_order(seed);
 }

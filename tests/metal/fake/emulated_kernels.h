@@ -27,4 +27,7 @@ const emulated_kernel *find_kernel(const std::string &name);
 
 void set_function_constants(const unsigned values[METAL_CONSTANTS]);
 
+/* Which elements of a simdgroup matrix each lane has, at random. */
+void set_matrix_order(unsigned seed);
+
 #endif

@@ -287,6 +287,7 @@ void run_dispatch(const command &each)
     call.groups[1] = (unsigned)each.groups.height;
     call.groups[2] = (unsigned)each.groups.depth;
     set_function_constants(each.state->constants);
+    set_matrix_order(next_random());
     running_dispatch++;
     running_name = each.state->kernel->name;
     const emulator_options options = {.blocks = call.groups[0] * call.groups[1] * call.groups[2],

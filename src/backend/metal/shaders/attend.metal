@@ -60,28 +60,58 @@ inline float cached_element(device const uchar *head, uint element, uint head_di
 }
 
 /*
- * One query against the positions that it sees. Each simdgroup takes every fourth position and keeps a running softmax;
- * a lane has every 32nd element of the head. The simdgroups are merged at the end.
+ * A part of attention is the largest score, the sum of weights relative to it (0: it has seen no position) and the
+ * weighted sums of the values.
+ */
+template <class Parts> inline float largest_score(Parts parts, uint count, uint dim)
+{
+    float most = -INFINITY;
+    for (uint i = 0; i < count; i++)
+        most = max(most, parts[i * (dim + 2)]);
+    return most;
+}
+
+/* Element `at` of the parts as one part whose largest score is `most`. */
+template <class Parts> inline float joined(Parts parts, uint count, uint dim, uint at, float most)
+{
+    float sum = 0;
+    for (uint i = 0; i < count; i++) {
+        if (parts[i * (dim + 2) + 1] != 0)
+            sum += parts[i * (dim + 2) + at] * precise::exp(parts[i * (dim + 2)] - most);
+    }
+    return sum;
+}
+
+/*
+ * One query against the positions that it sees, or with PARTS against a part of them. Each simdgroup takes every fourth
+ * position and keeps a running softmax; a lane has every 32nd element of the head. The simdgroups are merged at the end.
  */
 kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device float *arena [[buffer(1)]],
     device uchar *keys [[buffer(2)]], device uchar *values [[buffer(3)]], device step_header *step [[buffer(4)]],
-    uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
-    THREADGROUP_MEMORY(float, shared))
+    device float *parts [[buffer(5)]], uint3 group [[threadgroup_position_in_grid]],
+    uint tid [[thread_index_in_threadgroup]], THREADGROUP_MEMORY(float, shared))
 {
-    uint head = group.x, row = group.y, lane = tid % 32, team = tid / 32, dim = arguments.head_dim;
+    uint head = PARTS ? group.x / PARTS : group.x, row = group.y, lane = tid % 32, team = tid / 32;
+    uint dim = arguments.head_dim;
     const uint teams = METAL_ATTEND_THREADS / 32;
     if (row >= step->live[METAL_ROWS_TOKENS])
         return;
     uint run = row_run(step, row), position = row_position(step, row);
     uint kv_head = head / (arguments.heads / arguments.kv_heads);
     uint first = arguments.window != 0 && position + 1 > arguments.window ? position + 1 - arguments.window : 0;
+    uint end = position + 1;
+    if (PARTS) {
+        uint length = max((uint)METAL_PART_POSITIONS, (end - first + PARTS - 1) / PARTS);
+        first = min(first + group.x % PARTS * length, end);
+        end = min(first + length, end);
+    }
     device const float *query = arena + arguments.q + ((ulong)row * arguments.heads + head) * dim;
     float q[METAL_ATTEND_DIM / 32], sums[METAL_ATTEND_DIM / 32], largest = -INFINITY, total = 0;
     for (uint i = 0; i * 32 < dim; i++) {
         q[i] = 32 * i + lane < dim ? query[32 * i + lane] : 0;
         sums[i] = 0;
     }
-    for (uint j = first + team; j <= position; j += teams) {
+    for (uint j = first + team; j < end; j += teams) {
         uint page = page_of(step, run, j);
         device const uchar *key = cached_head(keys, page, j, arguments.kv_heads, kv_head, arguments.head_bytes);
         device const uchar *value = cached_head(values, page, j, arguments.kv_heads, kv_head, arguments.head_bytes);
@@ -105,20 +135,33 @@ kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device fl
     for (uint i = 0; 32 * i + lane < dim; i++)
         own[2 + 32 * i + lane] = sums[i];
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    float most = -INFINITY, sum = 0;
-    for (uint i = 0; i < teams; i++)
-        most = max(most, shared[i * (dim + 2)]);
-    for (uint i = 0; i < teams; i++) {
-        if (shared[i * (dim + 2) + 1] != 0) /* it has seen a position */
-            sum += shared[i * (dim + 2) + 1] * precise::exp(shared[i * (dim + 2)] - most);
-    }
+    float most = largest_score(shared, teams, dim), sum = joined(shared, teams, dim, 1, most);
+    device float *part = parts + ((ulong)row * arguments.heads * PARTS + group.x) * (dim + 2);
+    device float *to = arena + arguments.to + ((ulong)row * arguments.heads + head) * dim;
     for (uint element = tid; element < dim; element += METAL_ATTEND_THREADS) {
-        float result = 0;
-        for (uint i = 0; i < teams; i++) {
-            threadgroup const float *part = shared + i * (dim + 2);
-            if (part[1] != 0)
-                result += part[2 + element] * precise::exp(part[0] - most);
-        }
-        arena[arguments.to + ((ulong)row * arguments.heads + head) * dim + element] = result / sum;
+        float result = joined(shared, teams, dim, 2 + element, most);
+        if (PARTS)
+            part[2 + element] = result;
+        else
+            to[element] = result / sum;
     }
+    if (PARTS && tid == 0) {
+        part[0] = most;
+        part[1] = sum;
+    }
+}
+
+/* The parts of a head become the result. */
+kernel void join_parts(constant attend_arguments &arguments [[buffer(0)]], device float *arena [[buffer(1)]],
+    device const float *parts [[buffer(2)]], device step_header *step [[buffer(3)]],
+    uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]])
+{
+    uint head = group.x, row = group.y, dim = arguments.head_dim;
+    if (row >= step->live[METAL_ROWS_TOKENS])
+        return;
+    device const float *own = parts + ((ulong)row * arguments.heads + head) * METAL_PARTS * (dim + 2);
+    float most = largest_score(own, METAL_PARTS, dim), sum = joined(own, METAL_PARTS, dim, 1, most);
+    for (uint element = tid; element < dim; element += METAL_ROW_THREADS)
+        arena[arguments.to + ((ulong)row * arguments.heads + head) * dim + element] =
+            joined(own, METAL_PARTS, dim, 2 + element, most) / sum;
 }

@@ -1,3 +1,13 @@
+inline void write_product(constant matmul_arguments &arguments, device const float *vectors, device float *arena,
+    uint row, uint token, float sum)
+{
+    device float *to = arena + arguments.to + (ulong)token * arguments.rows + row;
+    if (arguments.bias != METAL_NO_OPERAND)
+        sum += vectors[arguments.bias + row];
+    sum = activate(arguments.activation, sum);
+    *to = arguments.accumulates ? *to + sum : sum;
+}
+
 /*
  * Matrix times rows. LANES threads share a row of the matrix, so that short rows occupy all threads; TOKENS rows of x
  * share the unpacked weights.
@@ -31,13 +41,72 @@ kernel void matmul(constant matmul_arguments &arguments [[buffer(0)]], device co
     for (uint t = 0; t < TOKENS; t++) {
         for (uint distance = LANES / 2; distance > 0; distance /= 2)
             sums[t] += simd_shuffle_xor(sums[t], (ushort)distance);
-        if (lane != 0 || row >= arguments.rows || t >= tokens)
-            continue;
-        device float *to = arena + arguments.to + (ulong)(first + t) * arguments.rows + row;
-        float sum = sums[t];
-        if (arguments.bias != METAL_NO_OPERAND)
-            sum += vectors[arguments.bias + row];
-        sum = activate(arguments.activation, sum);
-        *to = arguments.accumulates ? *to + sum : sum;
+        if (lane == 0 && row < arguments.rows && t < tokens)
+            write_product(arguments, vectors, arena, row, first + t, sums[t]);
+    }
+}
+
+/*
+ * The same for many rows of x, by simdgroup matrices: a threadgroup makes a tile of METAL_TILE_ROWS rows of the matrix
+ * by METAL_TILE_TOKENS rows of x, each of its four simdgroups a quarter. Weights and x go through threadgroup memory, x
+ * transposed; the tile does too, in the same place.
+ */
+kernel void matmul_tiles(constant matmul_arguments &arguments [[buffer(0)]], device const uchar *weights [[buffer(1)]],
+    device float *arena [[buffer(2)]], device const float *vectors [[buffer(3)]],
+    device step_header *step [[buffer(4)]], uint3 group [[threadgroup_position_in_grid]],
+    uint tid [[thread_index_in_threadgroup]], THREADGROUP_MEMORY(float, shared))
+{
+    const uint width = METAL_TILE_COLUMNS;
+    uint live = step->live[arguments.row_kind], columns = arguments.columns;
+    uint first_row = group.x * METAL_TILE_ROWS, first_token = group.y * METAL_TILE_TOKENS;
+    if (first_token >= live)
+        return; /* all threads of the threadgroup */
+    threadgroup float *w = shared, *x = shared + METAL_TILE_ROWS * width;
+    uint row = first_row + tid / 2, token = first_token + tid / 4, team = tid / 32;
+    uint own_row = team % 2 * 32, own_token = team / 2 * 16; /* of the simdgroup's quarter */
+    device const uchar *packed = weights + arguments.weights + row * arguments.row_bytes;
+    device const float *given = arena + arguments.x + (ulong)token * columns;
+    simdgroup_float8x8 sums[4][2];
+    for (uint i = 0; i < 4; i++) {
+        for (uint j = 0; j < 2; j++)
+            sums[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+    }
+    for (uint begin = 0; begin < columns; begin += width) {
+        float values[16];
+        uint part = begin / 16 + tid % 2, column = begin + tid % 4 * 8;
+        bool is_inside = row < arguments.rows && 16 * part < columns;
+        if (is_inside)
+            unpack16(packed, part, columns, values);
+        for (uint i = 0; i < 16; i++)
+            w[tid / 2 * width + tid % 2 * 16 + i] = is_inside ? values[i] : 0;
+        for (uint i = 0; i < 8; i++) {
+            float value = token < live && column + i < columns ? given[column + i] : 0;
+            x[(tid % 4 * 8 + i) * METAL_TILE_TOKENS + tid / 4] = ROUNDS ? rounded_to_half(value) : value;
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        for (uint k = 0; k < width; k += 8) {
+            simdgroup_float8x8 right[2];
+            for (uint j = 0; j < 2; j++)
+                simdgroup_load(right[j], x + k * METAL_TILE_TOKENS + own_token + 8 * j, METAL_TILE_TOKENS);
+            for (uint i = 0; i < 4; i++) {
+                simdgroup_float8x8 left;
+                simdgroup_load(left, w + (own_row + 8 * i) * width + k, width);
+                for (uint j = 0; j < 2; j++)
+                    simdgroup_multiply_accumulate(sums[i][j], left, right[j], sums[i][j]);
+            }
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+    for (uint i = 0; i < 4; i++) {
+        for (uint j = 0; j < 2; j++)
+            simdgroup_store(sums[i][j], shared + (own_row + 8 * i) * METAL_TILE_TOKENS + own_token + 8 * j,
+                METAL_TILE_TOKENS);
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint i = tid; i < METAL_TILE_ROWS * METAL_TILE_TOKENS; i += METAL_TILE_THREADS) {
+        uint at_row = i % METAL_TILE_ROWS, at_token = i / METAL_TILE_ROWS;
+        if (first_row + at_row < arguments.rows && first_token + at_token < live)
+            write_product(arguments, vectors, arena, first_row + at_row, first_token + at_token,
+                shared[at_row * METAL_TILE_TOKENS + at_token]);
     }
 }
