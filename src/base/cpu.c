@@ -13,8 +13,10 @@
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+#if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
 #endif
 #if defined(__APPLE__)
@@ -51,16 +53,39 @@ static bool sysctl_flag(const char *key)
 #if defined(__x86_64__)
 /* Linux enlarges the state of a process for tiles only when the process asks; other systems are not known to.
  */
-static bool amx_int8_allowed(void)
+static bool amx_state_granted(void)
 {
 #if defined(__linux__)
-    enum { AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25, REQUEST_STATE = 0x1023, TILE_DATA = 18 };
-    unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & AMX_TILE) && (d & AMX_INT8) &&
-           syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
+    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
 #else
     return false;
 #endif
+}
+
+/* Bits of Intel's manual: the processor has an instruction set, and the system saves its registers.
+ * __builtin_cpu_supports would need a runtime library that zig does not have. */
+static unsigned detect_x86(void)
+{
+    enum { FMA = 1 << 12, OSXSAVE = 1 << 27, F16C = 1 << 29 };             /* leaf 1, ecx */
+    enum { AVX2 = 1 << 5, AVX512F = 1 << 16, AVX512DQ = 1 << 17 };         /* leaf 7, ebx */
+    const unsigned avx512bw = 1u << 30, avx512vl = 1u << 31;               /* leaf 7, ebx */
+    enum { AVX512VNNI = 1 << 11 };                                         /* leaf 7, ecx */
+    enum { AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25 };                       /* leaf 7, edx */
+    enum { SAVES_AVX = 0x06, SAVES_AVX512 = 0xe6, SAVES_TILES = 0x60000 }; /* XCR0 */
+    unsigned a, b, c, d, basic;
+    if (!__get_cpuid(1, &a, &b, &basic, &d) || !(basic & OSXSAVE) || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        return 0;
+    unsigned saved, high;
+    __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    unsigned avx512 = AVX512F | AVX512DQ | avx512bw | avx512vl;
+    if ((saved & SAVES_AVX) != SAVES_AVX || !(basic & FMA) || !(basic & F16C) || !(b & AVX2))
+        return 0;
+    if ((saved & SAVES_AVX512) != SAVES_AVX512 || (b & avx512) != avx512 || !(c & AVX512VNNI))
+        return CPU_AVX2;
+    if ((saved & SAVES_TILES) != SAVES_TILES || !(d & AMX_TILE) || !(d & AMX_INT8) || !amx_state_granted())
+        return CPU_AVX2 | CPU_AVX512_VNNI;
+    return CPU_AVX2 | CPU_AVX512_VNNI | CPU_AMX_INT8;
 }
 #endif
 
@@ -79,15 +104,7 @@ static unsigned detect_features(void)
     found |= sysctl_flag("hw.optional.arm.FEAT_FHM") ? CPU_NEON_FHM : 0;
     found |= sysctl_flag("hw.optional.arm.FEAT_I8MM") ? CPU_NEON_I8MM : 0;
 #elif defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        found |= CPU_AVX2;
-    if ((found & CPU_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512vnni"))
-        found |= CPU_AVX512_VNNI;
-    if ((found & CPU_AVX512_VNNI) && amx_int8_allowed())
-        found |= CPU_AMX_INT8;
+    found = detect_x86();
 #endif
     return found;
 }

@@ -1,4 +1,5 @@
 salvo_test(test_base SOURCES test_base.c LABELS quick)
+salvo_test(test_cpu SOURCES test_cpu.c LABELS quick)
 salvo_test(test_team SOURCES test_team.c LABELS quick)
 salvo_test(test_json SOURCES test_json.c json_echo.c LABELS quick)
 add_executable(json_tool json_tool.c json_echo.c)
