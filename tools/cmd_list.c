@@ -44,6 +44,15 @@ static void write_record(struct json_writer *json, const struct model_record *re
     }
 }
 
+/* A file may have any name. */
+static void print_name(const char *name)
+{
+    enum { COLUMN = 44 };
+    const int length = (int)strlen(name);
+    print_safely(stdout, name, (size_t)length);
+    printf("%*s ", length < COLUMN ? COLUMN - length : 0, "");
+}
+
 static void show(struct json_writer *json, const char *folder, const char *name)
 {
     char path[PATH_MAX + 260], size[32], parameters[32];
@@ -81,13 +90,17 @@ static void show(struct json_writer *json, const char *folder, const char *name)
         json_end(json, '}');
     } else if (opened) {
         char day[16];
-        printf("%-44s %-8s %-8s %10s %10s  %-10s ", name, info->architecture, info->file_type,
+        print_name(name);
+        printf("%-8s %-8s %10s %10s  %-10s ", info->architecture, info->file_type,
             format_count(info->parameters, parameters), format_bytes(info->file_size, size),
             format_day(last_use, day));
         print_safely(stdout, record.source, strlen(record.source));
         printf("%s\n", is_default ? " (default)" : "");
     } else {
-        printf("%-44s cannot be opened: %s\n", name, salvo_error());
+        print_name(name);
+        fputs("cannot be opened: ", stdout);
+        print_safely(stdout, salvo_error(), strlen(salvo_error()));
+        putchar('\n');
     }
     salvo_model_close(model);
 }

@@ -72,7 +72,7 @@ const struct command pull_command = {
     .details =
         "Names: smollm2-135m (the default), smollm2-360m, qwen2.5-0.5b, qwen3-0.6b, gemma3-1b, smollm2-1.7b, "
         "qwen3-4b.\n"
-        "hf:ORG/REPO without a quantisation takes Q4_K_M, or the only model of the repository.\n"
+        "hf:ORG/REPO without a quantisation, or with :latest, takes Q4_K_M, else Q8_0, or the only model.\n"
         "A model appears under its name when it is whole and its checksum is right; an interrupted pull "
         "continues\n"
         "where it stopped. HF_ENDPOINT names another hub, HF_TOKEN opens private and gated models; the token "

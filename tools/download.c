@@ -297,7 +297,8 @@ static bool body(void *user, const char *data, size_t size)
     if (transfer->received > most || size > most - transfer->received) {
         return start_again(transfer) &&
                refuse(transfer, "the server sends more than %" PRIu64 " bytes%s", most,
-                   transfer->has_size ? ", which is the size of the file" : ", without a size");
+                   transfer->has_size ? ", which is the size of the file"
+                                      : ", all that the disk has room for");
     }
     if (!write_all(transfer, data, size))
         return false;

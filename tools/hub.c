@@ -95,7 +95,8 @@ int hub_parse(const char *text, struct hub_reference *out)
         }
         if (!size || size >= sizeof out->quant)
             return usage_error("%s: expected the name of a quantisation behind ':', such as Q4_K_M", text);
-        memcpy(out->quant, rest, size);
+        if (strcasecmp(rest, "latest") != 0) /* the default, as Ollama calls it */
+            memcpy(out->quant, rest, size);
     } else if (*rest == '/') {
         if (!hub_path_is_inner(rest + 1) || !ends_in_gguf(rest + 1))
             return usage_error("%s: expected the path of a .gguf file behind the repository", text);
@@ -240,8 +241,11 @@ bool hub_choose(const struct hub_reference *reference, const struct hub_listing 
     const struct hub_file *first = NULL;
     *out = (struct hub_choice){0};
     size_t count = count_fitting(reference, quant, listing, &first);
-    if (count > 1 && !*quant)
+    if (count > 1 && !*quant) {
         count = count_fitting(reference, quant = "Q4_K_M", listing, &first);
+        if (count == 0)
+            count = count_fitting(reference, quant = "Q8_0", listing, &first);
+    }
     if (count == 1)
         return collect_parts(listing, first, out, error);
     list_names(reference, count ? quant : "", listing, names, sizeof names);
@@ -252,8 +256,8 @@ bool hub_choose(const struct hub_reference *reference, const struct hub_listing 
     else if (!*names)
         snprintf(error, HUB_ERROR, "the repository has no GGUF model");
     else
-        snprintf(error, HUB_ERROR, "no file with %s%s; there are: %s", quant,
-            *reference->quant ? "" : ", the default", names);
+        snprintf(error, HUB_ERROR, "no file with %s; name one: %s",
+            *reference->quant ? quant : "Q4_K_M or Q8_0, the defaults", names);
     return false;
 }
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -115,12 +116,20 @@ bool record_write(const char *folder, const char *name, const struct model_recor
 
 void record_remove(const char *folder, const char *name)
 {
-    static const char *const endings[] = {".json", ".used", ".lock"};
+    static const char *const endings[] = {".json", ".used"};
     char path[PATH_MAX];
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
         if (record_path(folder, name, endings[i], path))
             unlink(path);
     }
+    /* A pull that runs keeps its lock. */
+    const int lock =
+        record_path(folder, name, ".lock", path) ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+    if (lock < 0)
+        return;
+    if (flock(lock, LOCK_EX | LOCK_NB) == 0)
+        unlink(path);
+    close(lock);
 }
 
 void record_use(const char *folder, const char *name)

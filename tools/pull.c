@@ -145,7 +145,7 @@ static int name_part(const struct pull *pull, struct pull_file *file)
                : failure("%s: the path is too long", file->name);
 }
 
-/* Unfinished files of this name that no pull will continue. */
+/* Files of this name that another process left and no pull will continue. */
 static void remove_old_parts(const struct pull *pull, const struct pull_file *file)
 {
     char path[PATH_MAX];
@@ -154,9 +154,12 @@ static void remove_old_parts(const struct pull *pull, const struct pull_file *fi
     const struct dirent *entry;
     while (folder && (entry = readdir(folder))) {
         const char *name = entry->d_name, *ending = name + length;
-        const bool is_part = strncmp(name, file->name, length) == 0 && strlen(ending) >= 22 &&
-                             ending[0] == '.' && strncmp(ending + 17, ".part", 5) == 0;
-        if (is_part && record_path(pull->folder, name, "", path) &&
+        if (strncmp(name, file->name, length) != 0)
+            continue;
+        const bool is_part =
+            strlen(ending) >= 22 && ending[0] == '.' && strncmp(ending + 17, ".part", 5) == 0;
+        const bool is_record = strncmp(ending, ".json.", 6) == 0; /* one that was not renamed */
+        if ((is_part || is_record) && record_path(pull->folder, name, "", path) &&
             (file->is_there || strncmp(path, file->part, strlen(file->part)) != 0))
             unlink(path);
     }

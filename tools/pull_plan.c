@@ -19,7 +19,9 @@ bool is_model_file_name(const char *name)
     if (name[0] == '.' || name[0] == '-')
         return false;
     for (const char *at = name; *at; at++) {
-        if (*at == '/' || *at == '\\' || (unsigned char)*at < 0x20 || *at == 0x7f)
+        const bool is_control = (unsigned char)*at < 0x20 || *at == 0x7f ||
+                                (*at == '\xc2' && (unsigned char)at[1] < 0xa0); /* U+0080 to U+009F */
+        if (*at == '/' || *at == '\\' || is_control)
             return false;
     }
     return true;

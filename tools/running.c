@@ -78,7 +78,7 @@ bool running_read(const char *path, struct running_server *out)
 {
     char text[4 * RUNNING_TEXT];
     *out = (struct running_server){.pid = 0};
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    const int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     if (descriptor < 0)
         return false;
     const bool has_ended = flock(descriptor, LOCK_SH | LOCK_NB) == 0;

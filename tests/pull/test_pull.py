@@ -33,23 +33,30 @@ class Choosing(Pulling):
             done = json.loads(self.pull(text, "--json"))
             self.assertEqual((done["name"], done["size"], done["sha256"], done["path"]), (name, len(data), sha256(data), self.path(name)))
             self.assertEqual(self.read(name), data)
-        self.assertTrue(json.loads(self.pull("hf:org/many", "--json"))["was_there"])
+        for text in ("hf:org/many", "hf:org/many:latest"):
+            self.assertTrue(json.loads(self.pull(text, "--json"))["was_there"])
         self.assertEqual(self.models(), ["a-Q4_K_M.gguf", "a-Q4_K_S.gguf", "b-Q8_0.gguf", NAME])
         self.assertFalse([note for note in self.notes() if not note.endswith(".json")])
 
     def test_what_is_not_there(self):
         self.hub.repositories["org/many"] = {"a-Q4_K_M.gguf": FIRST, "a-UD-Q4_K_M.gguf": FIRST, "a-Q8_0.gguf": FIRST}
         self.hub.repositories["org/none"] = {"model.safetensors": b"x"}
-        self.hub.repositories["org/two"] = {"a-Q8_0.gguf": FIRST, "a-Q5_0.gguf": FIRST}
-        self.hub.gated.add("org/two")
+        self.hub.repositories["org/two"] = {"a-Q6_K.gguf": FIRST, "a-Q5_0.gguf": FIRST}
+        self.hub.repositories["org/gated"] = {"a-Q8_0.gguf": FIRST}
+        self.hub.gated.add("org/gated")
         for text, words in (("hf:org/many", "several files fit Q4_K_M"), ("hf:org/many:Q4_K", "a-Q8_0.gguf"), ("hf:org/none", "no GGUF model"),
-                            ("hf:org/many/x.gguf", "no file x.gguf"), ("hf:org/absent", "status 404"), ("hf:org/two", "HF_TOKEN"),
+                            ("hf:org/many/x.gguf", "no file x.gguf"), ("hf:org/absent", "status 404"), ("hf:org/two", "name one: a-Q6_K.gguf, a-Q5_0.gguf"), ("hf:org/gated", "HF_TOKEN"),
                             (f"{self.hub.url}/files/no.gguf", "status 404")):
             self.assertIn(words, self.pull(text, status=1))
         for text in ("hf:org", "hf:/repo", "hf:org/", "hf:org/repo:", "hf:org/repo/x.bin", "hf:org/repo/../../x.gguf", "hf:org/re po", "hf:../x", "no-such-name", "ftp://x/y.gguf", "https://a@b/c.gguf"):
             self.pull(text, status=2)
         self.assertEqual(self.models(), [])
         self.assertIn("several files fit", self.pull("hf:org/many", status=1))
+
+    def test_without_the_usual_quantisation(self):
+        self.hub.repositories["org/two"] = {"a-Q5_0.gguf": SECOND, "a-q8_0.gguf": FIRST}
+        self.pull("hf:org/two")
+        self.assertEqual((self.models(), self.read("a-q8_0.gguf")), (["a-q8_0.gguf"], FIRST))
 
     def test_a_list_of_many_pages(self):
         self.hub.repositories["org/long"] = {f"{i:03}-Q5_0.gguf": FIRST for i in range(40)} | {"z-Q4_K_M.gguf": FIRST}
@@ -85,7 +92,7 @@ class Choosing(Pulling):
         for path in ("../evil.gguf", "/evil.gguf", "a/../../evil.gguf", "a//evil.gguf", "./evil.gguf"):
             self.hub.repositories["org/evil"] = {path: FIRST}
             self.assertIn("no GGUF model", self.pull("hf:org/evil", status=1))
-        for path in (".evil.gguf", "a\\evil.gguf", "-evil.gguf", "e\x07vil.gguf", "e" * 201 + ".gguf"):
+        for path in (".evil.gguf", "a\\evil.gguf", "-evil.gguf", "e\x07vil.gguf", "e\x9b31mvil.gguf", "e" * 201 + ".gguf"):
             self.hub.repositories["org/evil"] = {path: FIRST}
             self.assertIn("--name", self.pull("hf:org/evil", status=2))
         self.hub.files["x.gguf"] = FIRST
@@ -215,6 +222,21 @@ class Faults(Pulling):
         self.assertIn("is there already", outputs[1])
         self.assertEqual(len(self.ranges()), 1)
         self.assertEqual((self.read(), self.notes()), (FIRST, [NAME + ".json"]))
+
+    def test_a_model_that_is_removed_while_it_is_pulled(self):
+        self.pull(SOURCE)
+        self.hub.repositories["org/repo"][NAME] = SECOND
+        self.hub.faults = [{"kind": "hold", "at": HALF}]
+        clients = [self.start("pull", SOURCE)]
+        self.assertTrue(self.hub.held.wait(60))
+        self.salvo("rm", "--force", NAME)
+        clients.append(self.start("pull", SOURCE))
+        self.assertIn("waiting for another pull", clients[1].stderr.readline())
+        self.hub.go_on.set()
+        for client in clients:
+            client.communicate(timeout=60)
+            self.assertEqual(client.returncode, 0)
+        self.assertEqual(self.read(), SECOND)
 
     def test_offline(self):
         self.environment["HF_ENDPOINT"] = "http://127.0.0.1:1"
@@ -362,6 +384,10 @@ class Commands(Pulling):
         self.assertIn(sha256(FIRST), self.salvo("show", "tiny"))
         entry, = json.loads(self.salvo("list", "--json"))["models"]
         self.assertGreaterEqual(entry["last_use"], entry["pulled"])
+        with open(self.path("esc\x1b[31m.gguf"), "wb") as file:
+            file.write(b"no model")
+        self.assertNotIn("\x1b", self.salvo("list"))
+        os.remove(self.path("esc\x1b[31m.gguf"))
         with open(self.path(), "ab") as file:
             file.write(b"x")
         self.assertNotIn("source", json.loads(self.salvo("list", "--json"))["models"][0])  # another file now
@@ -384,6 +410,7 @@ class Commands(Pulling):
         self.environment["XDG_RUNTIME_DIR"] = self.cache
         self.assertIn("no server", self.salvo("ps"))
         os.makedirs(self.folder)
+        os.mkfifo(os.path.join(self.cache, "salvo", "1.json"))
         subprocess.run([MAKE_WORDS, "llama-tiny", self.path("words.gguf")], check=True)
         for signal in ("terminate", "kill"):
             server = self.start("serve", "-m", "words", "--port", "0", "--backend", "cpu", "--alias", "me")
