@@ -5,14 +5,19 @@ from __future__ import annotations
 import ctypes as c
 import os
 import threading
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _library as lib
 from ._stream import AsyncStream, Reader, Stream, pieces, whole
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from ._model import Model
+    from ._options import Options
+
+_Kind = TypeVar("_Kind", bound=Reader)
 
 
 class Chat:
@@ -25,7 +30,7 @@ class Chat:
         self._tokens: list[int] = []  # the last prompt and the answer to it
         with self._engine.opened():
             lib.call("salvo_chat_open", self._engine.model, None, c.byref(self._handle))
-            self._engine.chats.add(self._handle.value)
+            self._engine.chats.add(self._handle.value or 0)
             try:
                 if system:
                     data = system.encode()
@@ -46,24 +51,24 @@ class Chat:
             items = [lib.Message.from_address(address + i * held.item_size) for i in range(held.count)]
             return [{"role": item.role.decode(), "content": item.content.bytes().decode(errors="replace")} for item in items]
 
-    def stream(self, text: str, **options: Any) -> Stream:
+    def stream(self, text: str, **options: Unpack[Options]) -> Stream:
         """Answers a message piece by piece; the options are those of Model.stream. An answer that is ended early is kept as far as it was read."""
         return self._start(Stream, text, options)
 
-    def ask(self, text: str, **options: Any) -> str:
+    def ask(self, text: str, **options: Unpack[Options]) -> str:
         """The whole answer; the options are those of Model.stream."""
         return "".join(self.stream(text, **options))
 
-    async def astream(self, text: str, **options: Any) -> AsyncIterator[str]:
+    async def astream(self, text: str, **options: Unpack[Options]) -> AsyncIterator[str]:
         """As `stream`, for asyncio."""
         async for piece in pieces(self._start(AsyncStream, text, options)):
             yield piece
 
-    async def aask(self, text: str, **options: Any) -> str:
+    async def aask(self, text: str, **options: Unpack[Options]) -> str:
         """As `ask`, for asyncio."""
         return await whole(self._start(AsyncStream, text, options))
 
-    def save(self, path: str | os.PathLike, *, replace: bool = False) -> None:
+    def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
         """Writes messages and computed state to a file, which appears when it is complete."""
         with self._lock:
             self._check_idle()
@@ -78,7 +83,7 @@ class Chat:
 
             self._engine.with_session(write)
 
-    def load(self, path: str | os.PathLike) -> None:
+    def load(self, path: str | os.PathLike[str]) -> None:
         """Replaces the conversation by that of a file."""
         with self._lock:
             self._check_idle()
@@ -94,7 +99,7 @@ class Chat:
         message = lib.Message(role.encode(), lib.Text(c.cast(c.c_char_p(data), c.c_void_p), len(data)), None)
         lib.call("salvo_chat_add", self._handle, c.byref(message), 1, c.sizeof(message))
 
-    def _start(self, kind: type, text: str, options: dict[str, Any]) -> Any:
+    def _start(self, kind: Callable[..., _Kind], text: str, options: Options) -> _Kind:
         with self._engine.opened(), self._lock:
             self._check_idle()
             before = lib.library.salvo_chat_messages(self._handle).count
@@ -158,5 +163,5 @@ class Chat:
     def __enter__(self) -> Chat:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -53,7 +53,7 @@ class Constraint:
         lib.library.salvo_grammar_free(self._grammar)
         self._matcher, self._grammar = c.c_void_p(), c.c_void_p()
 
-    def _fill(self, _user, tokens, count: int, mask, words: int) -> bool:
+    def _fill(self, _user: Any, tokens: Any, count: int, mask: Any, words: int) -> bool:
         """Called by the scheduler: the tokens that may follow. False ends the answer."""
         try:
             return self._next_mask(tokens, count, mask, words)
@@ -61,7 +61,7 @@ class Constraint:
             self.message = str(error) or type(error).__name__
             return False
 
-    def _next_mask(self, tokens, count: int, mask, words: int) -> bool:
+    def _next_mask(self, tokens: Any, count: int, mask: Any, words: int) -> bool:
         steps = lib.library.salvo_grammar_matcher_steps(self._matcher)
         if steps > count:
             lib.call("salvo_grammar_matcher_rollback", self._matcher, steps - count)

@@ -11,7 +11,7 @@ import queue
 import select
 import threading
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import _library as lib
 
@@ -67,7 +67,8 @@ class Engine:
             raise
         self.context: int = lib.library.salvo_engine_info(self.engine).contents.context
         self._lock = threading.RLock()  # a garbage collection within it may cancel a request
-        self._keys, self._works = itertools.count(1), {}
+        self._keys = itertools.count(1)
+        self._works: dict[int, Work] = {}
         self._calls: dict[int, object] = {}  # functions that the scheduler has still to call
         self._bytes: dict[int, bytes] = {}
         self.chats: set[int] = set()  # handles that are closed with the model, at the latest
@@ -117,10 +118,11 @@ class Engine:
 
     def with_session(self, function: Callable[[c.c_void_p], None]) -> None:
         """Calls the function with an empty session on the scheduler's thread, while requests stand still. Ctrl-C cancels it."""
-        results: queue.SimpleQueue = queue.SimpleQueue()
-        lock, state = threading.Lock(), {"session": None, "wanted": True, "sent": False}
+        results: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        lock = threading.Lock()
+        state: dict[str, Any] = {"session": None, "wanted": True, "sent": False}
 
-        def run(_user, session):
+        def run(_user: Any, session: Any) -> None:
             error: BaseException | None = None
             try:
                 with lock:

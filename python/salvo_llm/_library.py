@@ -5,7 +5,11 @@ from __future__ import annotations
 import ctypes as c
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TypeVar
+
+_Struct = TypeVar("_Struct", bound=c.Structure)
 
 
 class SalvoError(RuntimeError):
@@ -103,12 +107,12 @@ class Request(c.Structure):
                 ("event", _pointer), ("user", _pointer), ("session", c.c_uint32), ("embed", c.POINTER(EmbedOptions)), ("forced", _pointer)]
 
 
-def sized(struct: type, **members):
+def sized(struct: type[_Struct], **members: Any) -> _Struct:
     """A struct whose first member is its size."""
     return struct(size=c.sizeof(struct), **members)
 
 
-def id_array(ids) -> c.Array:
+def id_array(ids: Sequence[int]) -> c.Array[c.c_int32]:
     return (c.c_int32 * len(ids))(*ids)
 
 
@@ -203,7 +207,7 @@ def check_process(opens: bool = False) -> None:
         _used_in = os.getpid()
 
 
-def call(name: str, *arguments) -> None:
+def call(name: str, *arguments: Any) -> None:
     """Calls a function that returns a status; SalvoError with the library's message if it fails."""
     status = getattr(library, name)(*arguments)
     if status:
@@ -218,8 +222,8 @@ def taken_text(memory: c.c_void_p, size: c.c_size_t) -> bytes:
         library.salvo_free(memory)
 
 
-def taken_ids(memory, count: c.c_size_t) -> list[int]:
+def taken_ids(memory: Any, count: c.c_size_t) -> list[int]:
     try:
-        return memory[:count.value]
+        return list(memory[:count.value])
     finally:
         library.salvo_free(memory)

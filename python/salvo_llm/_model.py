@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import ctypes as c
+import functools
 import os
 import queue
 import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _library as lib
 from ._chat import Chat
 from ._constraint import Constraint
-from ._engine import End, Engine
+from ._engine import End, Engine, Token
 from ._stream import AsyncStream, Reader, Stream, pieces, whole
 
 if TYPE_CHECKING:
     import numpy
+    from typing_extensions import Unpack
 
-_SAMPLING = {name for name, _ in lib.Sampler._fields_} - {"size"}
+    from ._options import Options, ParseOptions
+
+_Kind = TypeVar("_Kind", bound=Reader)
+_Object = TypeVar("_Object")
+
+_SAMPLING = {field[0] for field in lib.Sampler._fields_} - {"size"}
 _POOLING = {"model": 0, "mean": 1, "last": 3}
 
 
@@ -28,7 +35,7 @@ def models_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "salvo" / "models"
 
 
-def _model_path(name: str | os.PathLike) -> str:
+def _model_path(name: str | os.PathLike[str]) -> str:
     """A path, or a name in the models folder: as `salvo -m` finds it, with or without .gguf."""
     text = os.fspath(name)
     if os.path.exists(text) or "/" in text:
@@ -43,11 +50,15 @@ def _model_path(name: str | os.PathLike) -> str:
     raise lib.SalvoError(f"{text}: no such file and no model of this name in {models_folder()}; `salvo pull` downloads models")
 
 
+def _put(ends: queue.SimpleQueue[tuple[int, Token | End]], index: int, end: Token | End) -> None:
+    ends.put((index, end))
+
+
 class Model:
     """A model on a device. Any number of threads and tasks may use it: their requests are computed together, `parallel` at once, and the others
     wait for a place. `context` limits a prompt and its answer; 0 is the model's own, and at most 8192."""
 
-    def __init__(self, path: str | os.PathLike, *, backend: str | None = None, context: int = 0, threads: int = 0, parallel: int = 4):
+    def __init__(self, path: str | os.PathLike[str], *, backend: str | None = None, context: int = 0, threads: int = 0, parallel: int = 4):
         options = lib.sized(lib.EngineOptions, backend=backend.encode() if backend else None, context=context, threads=threads, sessions=parallel,
                             prefix_cache=1)
         self._engine = Engine(_model_path(path), options)
@@ -64,28 +75,29 @@ class Model:
         """Begins a conversation, or continues one: messages are [{"role": "user", "content": "..."}, ...]."""
         return Chat(self, system, messages)
 
-    def chat(self, text: str, *, system: str | None = None, **options: Any) -> str:
+    def chat(self, text: str, *, system: str | None = None, **options: Unpack[Options]) -> str:
         """Answers one message; the options are those of `stream`."""
         with self.conversation(system=system) as conversation:
             return conversation.ask(text, **options)
 
-    async def achat(self, text: str, *, system: str | None = None, **options: Any) -> str:
+    async def achat(self, text: str, *, system: str | None = None, **options: Unpack[Options]) -> str:
         """As `chat`, for asyncio."""
         with self.conversation(system=system) as conversation:
             return await conversation.aask(text, **options)
 
-    def parse(self, text: str, schema: Any, **options: Any) -> Any:
+    def parse(self, text: str, schema: type[_Object], *, system: str | None = None, **options: Unpack[ParseOptions]) -> _Object:
         """Answers a message with an object of a Pydantic model. An answer that `max_tokens` or the context cut is an error."""
-        with self.conversation(system=options.pop("system", None)) as conversation:
+        with self.conversation(system=system) as conversation:
             stream = conversation.stream(text, schema=schema, **options)
             answer = "".join(stream)
         if stream.finish in ("length", "context"):
             raise lib.SalvoError(f"the answer is cut ({stream.finish}): {answer!r}")
-        return schema.model_validate_json(answer)
+        found: _Object = schema.model_validate_json(answer)  # type: ignore[attr-defined]
+        return found
 
     # ---- Texts ----
 
-    def stream(self, prompt: str, **options: Any) -> Stream:
+    def stream(self, prompt: str, **options: Unpack[Options]) -> Stream:
         """Continues a text, piece by piece. Options:
 
         max_tokens: tokens of the answer; 0: until its end or the context's.
@@ -97,22 +109,22 @@ class Model:
         """
         return self._start(Stream, self.tokenize(prompt), options)
 
-    def generate(self, prompt: str, **options: Any) -> str:
+    def generate(self, prompt: str, **options: Unpack[Options]) -> str:
         """The whole continuation of a text; the options are those of `stream`."""
         return "".join(self.stream(prompt, **options))
 
-    async def astream(self, prompt: str, **options: Any) -> AsyncIterator[str]:
+    async def astream(self, prompt: str, **options: Unpack[Options]) -> AsyncIterator[str]:
         """As `stream`, for asyncio."""
         async for piece in pieces(self._start(AsyncStream, self.tokenize(prompt), options)):
             yield piece
 
-    async def agenerate(self, prompt: str, **options: Any) -> str:
+    async def agenerate(self, prompt: str, **options: Unpack[Options]) -> str:
         """As `generate`, for asyncio."""
         return await whole(self._start(AsyncStream, self.tokenize(prompt), options))
 
-    def _start(self, kind: type, prompt: Sequence[int], options: dict[str, Any], *, stop: Sequence[str] = (), stop_ids: Sequence[int] = (),
-               done: Callable[[Reader], None] | None = None) -> Any:
-        given = dict(options)
+    def _start(self, kind: Callable[..., _Kind], prompt: Sequence[int], options: Options, *, stop: Sequence[str] = (), stop_ids: Sequence[int] = (),
+               done: Callable[[Reader], None] | None = None) -> _Kind:
+        given: dict[str, Any] = {**options}
         limits = {name: given.pop(name) for name in ("schema", "regex", "grammar") if given.get(name) is not None}
         max_tokens, logprobs = given.pop("max_tokens", 0), given.pop("logprobs", None)
         own_stop = given.pop("stop", ())
@@ -162,12 +174,12 @@ class Model:
         import numpy
         out = numpy.empty((len(ids), self.vocabulary), numpy.float32)
 
-        @lib.LogitsFunction
-        def row(_user, position, logits):
+        def row(_user: Any, position: int, logits: Any) -> bool:
             c.memmove(out[position].ctypes.data, logits, out.itemsize * self.vocabulary)
             return True
 
-        self._engine.with_session(lambda session: lib.call("salvo_session_eval", session, lib.id_array(ids), len(ids), row, None))
+        function = lib.LogitsFunction(row)
+        self._engine.with_session(lambda session: lib.call("salvo_session_eval", session, lib.id_array(ids), len(ids), function, None))
         return out
 
     def log_probabilities(self, ids: Sequence[int]) -> numpy.ndarray:
@@ -175,7 +187,8 @@ class Model:
         import numpy
         logits = self.logits(ids).astype(numpy.float64)
         logits -= logits.max(axis=1, keepdims=True)
-        return logits - numpy.log(numpy.exp(logits).sum(axis=1, keepdims=True))
+        result: numpy.ndarray = logits - numpy.log(numpy.exp(logits).sum(axis=1, keepdims=True))
+        return result
 
     def embed(self, text: str | Sequence[str], *, pooling: str = "model", normalize: bool = True) -> numpy.ndarray:
         """The embedding of a text, of length 1, as float32 [width]; of several texts, computed together, as [texts, width]."""
@@ -185,18 +198,18 @@ class Model:
         texts = [text] if isinstance(text, str) else list(text)
         out = numpy.empty((len(texts), self.width), numpy.float32)
         options = lib.sized(lib.EmbedOptions, pooling=_POOLING[pooling], norm=0 if normalize else -1)
-        ends: queue.SimpleQueue = queue.SimpleQueue()
+        ends: queue.SimpleQueue[tuple[int, Token | End]] = queue.SimpleQueue()
         works = []
         try:
             for index, ids in enumerate(map(self.tokenize, texts)):
                 request = lib.sized(lib.Request, ids=lib.id_array(ids), count=len(ids), embed=c.pointer(options))
-                works.append(self._engine.submit(request, lambda end, index=index: ends.put((index, end))))
+                works.append(self._engine.submit(request, functools.partial(_put, ends, index)))
             for _ in texts:
                 index, end = ends.get()
                 assert isinstance(end, End)
                 if end.status:
                     raise lib.SalvoError(end.message or "cancelled", end.status)
-                out[index] = numpy.frombuffer(end.embedding, numpy.float32)
+                out[index] = numpy.frombuffer(end.embedding or b"", numpy.float32)
         except BaseException:
             for work in works:
                 work.cancel()
@@ -208,7 +221,7 @@ class Model:
         counters = lib.sized(lib.SchedulerCounters)
         with self._engine.opened():
             lib.call("salvo_scheduler_counters", self._engine.scheduler, c.byref(counters))
-        return {name: getattr(counters, name) for name, _ in counters._fields_ if name != "size"}
+        return {field[0]: getattr(counters, field[0]) for field in counters._fields_ if field[0] != "size"}
 
     def close(self) -> None:
         """Ends all requests and frees the memory of the model."""
@@ -217,10 +230,10 @@ class Model:
     def __enter__(self) -> Model:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def load(path: str | os.PathLike, **options: Any) -> Model:
+def load(path: str | os.PathLike[str], *, backend: str | None = None, context: int = 0, threads: int = 0, parallel: int = 4) -> Model:
     """Loads a model from a file, or by its name in the models folder; the options are those of `Model`."""
-    return Model(path, **options)
+    return Model(path, backend=backend, context=context, threads=threads, parallel=parallel)

@@ -8,7 +8,7 @@ import ctypes as c
 import os
 import queue
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import _library as lib
 from ._constraint import Constraint
@@ -120,11 +120,12 @@ class Stream(Reader, Iterator[str]):
     """An answer as an iterator over pieces of text. It is computed from the call on that made it, together with others. Closing it, leaving its
     `with`, dropping it, or Ctrl-C while it waits ends the answer."""
 
-    def __init__(self, *arguments, **options):
-        self._events: queue.SimpleQueue = queue.SimpleQueue()
+    def __init__(self, *arguments: Any, **options: Any):
+        self._events: queue.SimpleQueue[Token | End] = queue.SimpleQueue()
         super().__init__(self._events.put, *arguments, **options)
 
     def __next__(self) -> str:
+        lib.check_process()
         while not self.finish:
             try:
                 event = self._events.get()
@@ -149,15 +150,16 @@ class Stream(Reader, Iterator[str]):
     def __enter__(self) -> Stream:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 class AsyncStream(Reader, AsyncIterator[str]):
     """The same for asyncio; made and read in one event loop."""
 
-    def __init__(self, *arguments, **options):
-        self._events = events = asyncio.Queue()
+    def __init__(self, *arguments: Any, **options: Any):
+        self._events: asyncio.Queue[Token | End] = asyncio.Queue()
+        events = self._events  # no reference to the iterator
         loop = asyncio.get_running_loop()
 
         def deliver(event: Token | End) -> None:
@@ -167,6 +169,7 @@ class AsyncStream(Reader, AsyncIterator[str]):
         super().__init__(deliver, *arguments, **options)
 
     async def __anext__(self) -> str:
+        lib.check_process()
         while not self.finish:
             try:
                 event = await self._events.get()
@@ -178,14 +181,13 @@ class AsyncStream(Reader, AsyncIterator[str]):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
+        """Ends the answer, without waiting: the event loop may be about to close."""
         if self.finish:
             return
         self._engine.check_open()
         self._work.cancel()
-        while not isinstance(event := await self._events.get(), End):
-            pass
-        with contextlib.suppress(lib.SalvoError):
-            self._take(event)
+        self.finish = "cancelled"
+        self._finish()
 
 
 async def pieces(stream: AsyncStream) -> AsyncIterator[str]:

@@ -228,17 +228,28 @@ class Package(unittest.TestCase):
         subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": sys.path[0]}, timeout=60)
 
     def test_fork_is_an_error(self):
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                self.model.generate("hello")
-                os.write(writer, b"no error")
-            except salvo_llm.SalvoError as error:
-                os.write(writer, str(error).encode())
-            os._exit(0)
-        os.waitpid(child, 0)
-        self.assertIn(b"before fork()", os.read(reader, 1000))
+        with self.model.stream("hello", temperature=0) as stream:
+            for use in (lambda: self.model.generate("hello"), lambda: list(stream), lambda: self.model.conversation()):
+                reader, writer = os.pipe()
+                child = os.fork()
+                if child == 0:
+                    try:
+                        use()
+                        os.write(writer, b"no error")
+                    except salvo_llm.SalvoError as error:
+                        os.write(writer, str(error).encode())
+                    os._exit(0)
+                os.waitpid(child, 0)
+                self.assertIn(b"before fork()", os.read(reader, 1000))
+                os.close(reader)
+                os.close(writer)
+
+    def test_a_loop_that_ends_with_an_unread_answer(self):
+        script = (f"import asyncio, salvo_llm\nmodel = salvo_llm.load({MODEL!r}, backend='cpu', threads=1, context=512)\n"
+                  "async def leave():\n    await model.astream('hello', temperature=0).__anext__()\n"
+                  "for _ in range(20): asyncio.run(leave())")
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, env={**os.environ, "PYTHONPATH": sys.path[0]}, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
 
 
 if __name__ == "__main__":
