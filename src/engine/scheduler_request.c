@@ -78,7 +78,7 @@ static enum salvo_status check_extras(
     if (given->top_count > SALVO_TOP_LOGPROBS)
         TRY(fail(SALVO_ERROR_ARGUMENT, "the %u most likely ids; at most %d are possible", given->top_count,
             SALVO_TOP_LOGPROBS));
-    if (given->logprobs && !engine->backend->logprobs)
+    if ((given->logprobs || given->prompt_logprobs) && !engine->backend->logprobs)
         TRY(fail(
             SALVO_ERROR_UNSUPPORTED, "backend %s does not compute log-probabilities", engine->backend->name));
     if (given->session > scheduler->slots)

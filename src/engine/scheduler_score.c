@@ -49,17 +49,10 @@ struct scorer {
     struct request *request;
 };
 
-/* The logits after a token of the prompt: those of the token behind it. */
-static bool score_row(void *user, uint32_t position, const float *logits)
+static void take_score(void *user, const struct sampling_logprob *logprobs)
 {
     const struct scorer *scorer = user;
-    struct request *request = scorer->request;
-    struct sampling_logprob logprobs[1 + SALVO_TOP_LOGPROBS];
-    (void)position;
-    sampling_logprobs(logits, scorer->scheduler->engine->program->vocabulary, request->ids[request->scored],
-        request->top_count, logprobs);
-    send_score(scorer->scheduler, request, logprobs, request->top_count);
-    return true;
+    send_score(scorer->scheduler, scorer->request, logprobs, scorer->request->top_count);
 }
 
 /* Token i is scored by the logits after token i - 1. The last token of the prompt is left for the run that
@@ -82,8 +75,10 @@ static void score(struct salvo_scheduler *scheduler, struct request *request)
     count = count < most ? count : most;
     if (!count)
         return;
-    const enum salvo_status status =
-        salvo_session_eval(request->session, request->ids + request->fed, count, score_row, &scorer);
+    enum salvo_status status = batch_settle(scheduler->engine);
+    if (status == SALVO_OK)
+        status = session_score(
+            request->session, request->ids + request->fed, count, request->top_count, take_score, &scorer);
     if (status == SALVO_ERROR_MEMORY)
         scheduler_starve(scheduler, request, salvo_error());
     else if (status != SALVO_OK)

@@ -221,11 +221,12 @@ static enum salvo_status run_step(struct salvo_engine *engine, const struct step
     return status;
 }
 
-/* One submission for one session: `count` of its tokens, from `computed` on. */
-static enum salvo_status run_tokens(struct salvo_session *session, uint32_t count, enum run_logits logits)
+/* One submission for one session: a run of its tokens, from `computed` on. */
+static enum salvo_status submit_run(struct salvo_session *session, const struct run *run)
 {
     struct salvo_engine *engine = session->engine;
-    engine->runs[0] = session_run(session, count, 0, logits);
+    const uint32_t count = run->count;
+    engine->runs[0] = *run;
     const struct step step = {
         .runs = engine->runs,
         .run_count = 1,
@@ -244,6 +245,12 @@ static enum salvo_status run_tokens(struct salvo_session *session, uint32_t coun
         status = accept_result(session, 0, 0);
     session_trim_pages(session); /* if no result was accepted */
     return status == SALVO_ERROR_CANCELLED ? session_cancelled(session) : status;
+}
+
+static enum salvo_status run_tokens(struct salvo_session *session, uint32_t count, enum run_logits logits)
+{
+    const struct run run = session_run(session, count, 0, logits);
+    return submit_run(session, &run);
 }
 
 enum salvo_status session_stage(struct salvo_session *session, uint32_t at, const int32_t *ids, size_t count)
@@ -345,6 +352,34 @@ static enum salvo_status compute_to(struct salvo_session *session, uint32_t end)
     while (session->computed < end) {
         uint32_t left = end - session->computed, batch = most_at_once(session);
         TRY(run_tokens(session, left < batch ? left : batch, LOGITS_NONE));
+    }
+cleanup:
+    return status;
+}
+
+enum salvo_status session_score(struct salvo_session *session, const int32_t *ids, size_t count,
+    uint32_t top_count, session_score_function score, void *user)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct salvo_engine *engine = session->engine;
+    const uint32_t begin = session->position, end = begin + (uint32_t)count;
+    TRY(session_check_cancel(session));
+    TRY(session_stage(session, begin, ids, count));
+    TRY(compute_to(session, begin));
+    while (session->computed < end) {
+        const uint32_t left = end - session->computed, most = most_at_once(session);
+        uint32_t rows = most < engine->options.outputs ? most : engine->options.outputs;
+        rows = rows < left ? rows : left;
+        struct run run = session_run(session, rows, 0, LOGITS_ALL);
+        run.has_logprobs = true;
+        run.top_count = top_count;
+        run.next_id = ids[session->computed + rows - begin];
+        TRY(submit_run(session, &run));
+        for (uint32_t i = 0; i < rows; i++) {
+            const struct sampling_logprob *logprobs = engine->backend->logprobs(engine->executor, i);
+            TRY(logprobs ? SALVO_OK : SALVO_ERROR_DEVICE); /* the backend has set the error */
+            score(user, logprobs);
+        }
     }
 cleanup:
     return status;

@@ -16,6 +16,13 @@ enum salvo_status session_prefill_cached(
     struct salvo_session *session, const int32_t *ids, size_t count, uint32_t *out_cached);
 enum salvo_status session_eval(
     struct salvo_session *session, const int32_t *ids, size_t count, salvo_logits_function row, void *user);
+
+/* Appends and computes `count` tokens and passes, for each, the log-probabilities of the id after it and of
+ * the `top_count` most likely ones. `ids` has one more id, which is not appended. */
+typedef void (*session_score_function)(void *user, const struct sampling_logprob *logprobs);
+enum salvo_status session_score(struct salvo_session *session, const int32_t *ids, size_t count,
+    uint32_t top_count, session_score_function score, void *user);
+
 enum salvo_status session_next(struct salvo_session *session, int32_t *out_id);
 enum salvo_status sessions_next(
     struct salvo_session *const *sessions, size_t count, int32_t *out_ids, enum salvo_status *out_statuses);

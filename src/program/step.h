@@ -49,9 +49,11 @@ struct run {
     uint32_t limit;      /* with repetition: the run ends once this many positions are filled; 0: none */
     uint32_t stop_mask;  /* bit i: sampling step.stop_ids[i] ends the run */
     uint32_t logits_row; /* with step.samples_only: among the O rows of the last step */
-    bool has_logprobs; /* with LOGITS_LAST: log-probabilities of the sampled id and of the `top_count` largest
-                        */
+    /* Log-probabilities of an id and of the `top_count` largest logits. LOGITS_LAST: of the sampled id.
+     * LOGITS_ALL: for each row, of the id after it; `next_id` is the one after the last row. */
+    bool has_logprobs;
     uint32_t top_count;
+    int32_t next_id;
 };
 
 struct step {

@@ -185,7 +185,7 @@ static void check_logprobs(uint32_t vocabulary, uint32_t row, int32_t chosen)
         assert_int_equal(-7, f.logprobs[row][i].id);
 }
 
-/* Rows of several runs, in slots and rows of another order; some ask for nothing. */
+/* Rows of several runs, in slots and rows of another order; some ask for no id. */
 static void check_case(uint32_t vocabulary, uint32_t rows, uint32_t blocks, uint32_t threads)
 {
     struct sampler_settings settings[ROWS];
@@ -212,8 +212,12 @@ static void check_case(uint32_t vocabulary, uint32_t rows, uint32_t blocks, uint
             f.tokens[slot][j] = (int32_t)next_random(one_in(2) && vocabulary > 4 ? 4 : vocabulary);
         f.step.outputs[i] = row;
         f.step.rows[row] = (struct cuda_row){.run = i, .slot = slot, .position = position[i]};
-        f.step.runs[i] = (struct cuda_run){
-            .slot = slot, .logits = asked[i] ? LOGITS_LAST : LOGITS_ALL, .sampler = sampler_of(&settings[i])};
+        f.step.runs[i] = (struct cuda_run){.slot = slot,
+            .count = 1,
+            .first_row = row,
+            .logits = asked[i] ? LOGITS_LAST : LOGITS_ALL,
+            .next_id = (int32_t)next_random(vocabulary),
+            .sampler = sampler_of(&settings[i])};
         f.step.runs[i].sampler.row = i;
         if (one_in(3)) {
             f.step.runs[i].sampler.logprobs = address(f.logprobs[i]);
@@ -239,7 +243,7 @@ static void check_case(uint32_t vocabulary, uint32_t rows, uint32_t blocks, uint
                 (double)s->frequency_penalty, s->repeat_last_n, s->bias != NULL, s->mask != NULL);
         }
         assert_int_equal(expected, row->id);
-        check_logprobs(vocabulary, i, expected);
+        check_logprobs(vocabulary, i, asked[i] ? expected : f.step.runs[i].next_id);
         assert_int_equal(0, row->arrived);
         assert_true(row->finished);
         for (uint32_t j = 0; j <= CONTEXT; j++)

@@ -274,11 +274,22 @@ static struct executor *idle_cpu(const struct executor *device)
     return device->cpu;
 }
 
-static const float *logits(struct executor *device, uint32_t row)
+/* The row of the CPU's last step for one of the last job. */
+static uint32_t cpu_row(const struct executor *device, uint32_t row)
 {
     const struct job *last = &device->jobs[(device->submitted - 1) % RING];
     const bool is_mapped = last->runs[0].logits != LOGITS_ALL || last->runs[0].count == 1;
-    return cpu_backend.logits(idle_cpu(device), is_mapped ? device->live_rows[row] : row);
+    return is_mapped ? device->live_rows[row] : row;
+}
+
+static const float *logits(struct executor *device, uint32_t row)
+{
+    return cpu_backend.logits(idle_cpu(device), cpu_row(device, row));
+}
+
+static const struct sampling_logprob *logprobs(struct executor *device, uint32_t row)
+{
+    return cpu_backend.logprobs(idle_cpu(device), cpu_row(device, row));
 }
 
 /* Of a step whose runs all have ids of their own. */
@@ -369,6 +380,7 @@ static const struct backend busy_backend = {
     .wait = wait_for,
     .progress = progress,
     .logits = logits,
+    .logprobs = logprobs,
     .hidden = hidden,
     .tokens = tokens,
     .state = &busy_state,

@@ -1,7 +1,7 @@
 #include "mask_checks.h"
 
 #include "cmocka_test.h"
-#include "engine/engine.h"
+#include "engine/session.h"
 #include "program/sampling.h"
 
 #include <math.h>
@@ -358,6 +358,62 @@ static void check_later_arguments(struct checks *checks)
     }
 }
 
+/* ---- Scores of tokens that are given ---- */
+
+struct scored {
+    const struct checks *checks;
+    struct checked_run *run; /* of which only the session and memory are used */
+    const int32_t *ids;
+    float *logits; /* [count][vocabulary], from another session of equal tokens */
+    uint32_t count, top_count;
+};
+
+static bool keep_logits(void *user, uint32_t position, const float *logits)
+{
+    const struct scored *scored = user;
+    const uint32_t vocabulary = scored->checks->vocabulary;
+    memcpy(scored->logits + (size_t)position * vocabulary, logits, vocabulary * sizeof *logits);
+    return true;
+}
+
+static void compare_score(void *user, const struct sampling_logprob *logprobs)
+{
+    struct scored *scored = user;
+    struct checked_run row = {.logits = scored->logits + (size_t)scored->count * scored->checks->vocabulary,
+        .run.top_count = scored->top_count,
+        .result.id = scored->ids[scored->count + 1]};
+    scored->count++;
+    assert_int_equal(row.result.id, logprobs[0].id);
+    for (uint32_t i = 0; i <= scored->top_count; i++) {
+        row.logprobs[i] = logprobs[i].logprob;
+        if (i)
+            row.top_ids[i - 1] = logprobs[i].id;
+    }
+    check_logprobs(scored->checks, &row);
+}
+
+/* Parts of one token and of many, behind tokens that are there already; the logits are those of steps that
+ * begin and end at the same tokens. */
+static void check_scores(struct checks *checks, const int32_t *ids, uint32_t count)
+{
+    static const uint32_t parts[] = {3, 1, 7}, tops[] = {2, TOP, 0};
+    struct salvo_session *scoring = checks->runs[0].run.session, *other = checks->runs[1].run.session;
+    struct scored scored = {
+        .checks = checks, .ids = ids, .logits = calloc((size_t)count * checks->vocabulary, sizeof(float))};
+    assert_non_null(scored.logits);
+    ASSERT_OK(salvo_session_rollback(scoring, 0));
+    ASSERT_OK(salvo_session_rollback(other, 0));
+    for (uint32_t i = 0, first = 0; i < 3; first += parts[i++]) {
+        scored.top_count = tops[i];
+        ASSERT_OK(salvo_session_eval(other, ids + first, parts[i], keep_logits, &scored));
+        ASSERT_OK(session_score(scoring, ids + first, parts[i], tops[i], compare_score, &scored));
+        assert_int_equal(first + parts[i], scored.count);
+        assert_int_equal(scored.count, salvo_session_position(scoring));
+    }
+    assert_true(scored.count < count);
+    free(scored.logits);
+}
+
 void check_masks(struct fixture *fixture)
 {
     struct checks checks = {.engine = fixture->engine,
@@ -381,6 +437,7 @@ void check_masks(struct fixture *fixture)
     check_later_arguments(&checks);
     check_later(&checks);
     check_later_alone(&checks);
+    check_scores(&checks, ids, 12);
     for (int i = 0; i < RUNS; i++) {
         if (i)
             salvo_session_close(checks.runs[i].run.session);

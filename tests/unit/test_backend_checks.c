@@ -43,6 +43,9 @@ static void what_just_fits_is_taken(void **state)
     assert_int_equal(SALVO_OK, check(&s));
     s.runs[0].logits = LOGITS_ALL; /* 3 rows and 1 */
     assert_int_equal(SALVO_OK, check(&s));
+    s.runs[0].has_logprobs = true;
+    s.runs[0].next_id = VOCABULARY - 1;
+    assert_int_equal(SALVO_OK, check(&s));
     s.ids[3] = VOCABULARY;
     s.runs[1].source = SOURCE_LAST; /* its ids are not looked at */
     assert_int_equal(SALVO_OK, check(&s));
@@ -81,6 +84,12 @@ static void what_just_fits_is_taken(void **state)
 static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
+    REFUSED("run 0 is scored", s.runs[0].logits = LOGITS_ALL, s.runs[0].has_logprobs = true,
+        s.runs[0].next_id = VOCABULARY);
+    REFUSED("run 0 is scored", s.runs[0].logits = LOGITS_ALL, s.runs[0].has_logprobs = true,
+        s.runs[0].next_id = -1);
+    REFUSED("run 1 is scored", s.runs[1].logits = LOGITS_ALL, s.runs[1].has_logprobs = true,
+        s.runs[1].source = SOURCE_LAST);
     REFUSED("0 runs", s.step.run_count = 0);
     REFUSED("4 runs", s.step.run_count = SLOTS + 1);
     REFUSED("17 tokens", s.step.token_count = BATCH + 1);

@@ -1,5 +1,7 @@
 #include "backend/common/checks.h"
 
+#include "backend/common/steps.h"
+
 #include <inttypes.h>
 
 static enum salvo_status check_run(const struct backend_options *options, uint32_t pages, uint32_t vocabulary,
@@ -28,6 +30,13 @@ static enum salvo_status check_run(const struct backend_options *options, uint32
         if (id < 0 || (uint32_t)id >= vocabulary)
             return fail(
                 SALVO_ERROR_ARGUMENT, "token id %" PRId32 " is outside the vocabulary of %u", id, vocabulary);
+    }
+    if (run_is_scored(run) &&
+        (run->source != SOURCE_IDS || run->next_id < 0 || (uint32_t)run->next_id >= vocabulary)) {
+        return fail(SALVO_ERROR_ARGUMENT,
+            "run %u is scored: its ids must be given, and the id after it, %" PRId32
+            ", must be inside the vocabulary of %u",
+            index, run->next_id, vocabulary);
     }
     return SALVO_OK;
 }

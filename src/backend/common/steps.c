@@ -26,6 +26,16 @@ uint32_t step_logits_row(const struct step *step, const struct run *run, uint32_
     return step->samples_only ? run->logits_row : output;
 }
 
+bool run_is_scored(const struct run *run)
+{
+    return run->logits == LOGITS_ALL && run->has_logprobs;
+}
+
+int32_t run_scored_id(const struct run *run, const int32_t *ids, uint32_t row)
+{
+    return row + 1 < run->first_row + run->count ? ids[row + 1] : run->next_id;
+}
+
 uint32_t step_repeats(const struct step *step)
 {
     return step->repeat ? step->repeat : 1;

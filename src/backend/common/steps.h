@@ -20,6 +20,11 @@ uint32_t step_output_rows(const struct run *runs, uint32_t run_count, uint32_t *
 /* The row of logits that a run's id is chosen from; `output` is the run's place among those of its step. */
 uint32_t step_logits_row(const struct step *step, const struct run *run, uint32_t output);
 
+/* Whether each row of the run has log-probabilities of the id after it; that id, for one of the T rows. `ids`
+ * are those of the step. */
+bool run_is_scored(const struct run *run);
+int32_t run_scored_id(const struct run *run, const int32_t *ids, uint32_t row);
+
 /* Tokens that a step decodes one after the other: 1 unless it repeats. */
 uint32_t step_repeats(const struct step *step);
 

@@ -8,12 +8,16 @@ void sample_work(struct executor *executor, const struct group *group, uint32_t 
     const struct op *op = &executor->program->ops[group->first_op];
     const struct row_place row = executor->rows[executor->output_rows[task]];
     const struct run *run = &executor->runs[row.run];
-    if (run->logits != LOGITS_LAST)
-        return;
-
     const uint32_t vocabulary = executor->program->vocabulary, count = row.position + 1;
     const uint32_t logits_row = step_logits_row(executor->step, run, task);
     const float *logits = row_of(executor, op->inputs[0], logits_row, thread);
+    if (run_is_scored(run)) {
+        const int32_t next = run_scored_id(run, executor->step->ids, executor->output_rows[task]);
+        sampling_logprobs(logits, vocabulary, next, run->top_count, executor->logprobs[logits_row]);
+    }
+    if (run->logits != LOGITS_LAST)
+        return;
+
     int32_t *tokens = executor->tokens + slot_tokens_at(&executor->options, run->slot);
     struct run_result *result = &executor->results[executor->run_numbers[row.run]];
     int32_t id;

@@ -60,6 +60,7 @@ enum {
     CUDA_MIXED_GROUPS = 8,              /* part groups of a matmul whose input is mixed with another */
     CUDA_SHARED_HEAD = 2304,            /* bytes at the beginning of shared memory */
     CUDA_MAX_STOPS = 32,
+    CUDA_TOP_LOGPROBS = 20,      /* of a row; MAX_TOP_LOGPROBS, whose header is C */
     CUDA_MOST_HEAD_DIM = 256,    /* of attention of one token: a warp's lanes have eight elements each */
     CUDA_MOST_WKV7_KEYS = 64,    /* of a head that one thread has, for one token (wkv7_one.cuh) */
     CUDA_ROW_TABLE_LIMIT = 8192, /* bytes: one load of 16 bytes for each worker */
@@ -119,9 +120,9 @@ struct cuda_sampler {
     uint64_t seed;
     uint64_t bias;     /* [vocabulary] floats, or 0 */
     uint64_t mask;     /* mapped: a bit for each allowed id, or 0 */
-    uint64_t logprobs; /* mapped: [1 + top_count] struct cuda_logprob, or 0 */
+    uint64_t logprobs; /* mapped: [1 + top_count] struct cuda_logprob for its first row of logits, or 0 */
     uint32_t top_count;
-    uint32_t row; /* of logits that the id is chosen from */
+    uint32_t row; /* of logits that the id is chosen from; LOGITS_ALL: the first */
 };
 
 /* struct sampling_logprob */
@@ -136,7 +137,7 @@ struct cuda_run {
     uint32_t limit;          /* positions */
     uint32_t stop_mask;      /* bit i: cuda_step.stop_ids[i] ends it */
     uint32_t output;         /* index of its first output row */
-    uint32_t padding;
+    int32_t next_id;         /* LOGITS_ALL with log-probabilities: the id after its last row */
     struct cuda_sampler sampler;
 };
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/wait_word.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +25,8 @@ enum {
     FIRST_CHUNK_OF_DISPLAY = 64,
     CANCELLED = 2, /* in a result */
 };
+
+static_assert((int)CUDA_TOP_LOGPROBS == (int)MAX_TOP_LOGPROBS, "one size on both sides");
 
 static const uint64_t timeout_ns = UINT64_C(30000000000); /* without any sign of life */
 
@@ -143,12 +146,13 @@ static void write_stop_ids(const struct step *step, struct cuda_step *head)
     }
 }
 
-/* Between the phases of a single token no buffer has plain floats: hidden rows come from the other plans. */
+/* Between the phases of a single token no buffer has plain floats: hidden rows come from the other plans.
+ * The kernel for a single token does not sample, and finds no log-probabilities, unless it chooses an id. */
 static const struct cuda_plan *plan_of(const struct executor *executor, const struct step *step)
 {
     if (step->samples_only)
         return executor->last_plan;
-    const uint32_t least = step->keeps_hidden ? 2 : 1;
+    const uint32_t least = step->keeps_hidden || run_is_scored(&step->runs[0]) ? 2 : 1;
     return cuda_plan_for(executor, step->token_count < least ? least : step->token_count);
 }
 
@@ -186,6 +190,7 @@ static enum salvo_status write_entry(
             .limit = run.limit,
             .stop_mask = step->run_count > 1 ? run.stop_mask : UINT32_MAX,
             .output = outputs,
+            .next_id = run.next_id,
             .sampler = sampler_of(executor, &run, step_logits_row(step, &run, outputs), bias),
         };
         outputs += run.logits == LOGITS_ALL ? run.count : run.logits == LOGITS_LAST;

@@ -68,18 +68,28 @@ static const int32_t *tokens(struct executor *executor, uint32_t slot)
     return (const int32_t *)(void *)executor->tokens.bytes + slot_tokens_at(&executor->options, slot);
 }
 
+/* The run that row `row` of the logits belongs to. */
+static const struct step_run *run_of_logits(const struct step_header *entry, uint32_t row)
+{
+    const struct step_run *run = (const struct step_run *)(const void *)(entry + 1);
+    while (run->logits == LOGITS_NONE || row < run->logits_row ||
+           row >= run->logits_row + (run->logits == LOGITS_ALL ? run->count : 1))
+        run++;
+    return run;
+}
+
 /* Computed by the host, in float64, which the device does not have. */
 static const struct sampling_logprob *logprobs(struct executor *executor, uint32_t row)
 {
-    struct step_header *entry = metal_ring_entry(executor, executor->last->pending->ticket);
-    const struct step_run *run = (const struct step_run *)(const void *)(entry + 1);
+    const struct step_header *entry = metal_ring_entry(executor, executor->last->pending->ticket);
+    const struct step_run *run = run_of_logits(entry, row);
     const float *values = logits(executor, row);
     if (!values)
         return NULL;
-    while (run->logits != LOGITS_LAST || run->logits_row != row)
-        run++;
-    sampling_logprobs(values, executor->program->vocabulary,
-        tokens(executor, run->slot)[run->first + run->count], MAX_TOP_LOGPROBS, executor->logprobs);
+    const uint32_t after = run->logits == LOGITS_ALL ? row - run->logits_row + 1 : run->count;
+    const bool is_given = run->logits == LOGITS_ALL && after == run->count;
+    const int32_t id = is_given ? run->next_id : tokens(executor, run->slot)[run->first + after];
+    sampling_logprobs(values, executor->program->vocabulary, id, MAX_TOP_LOGPROBS, executor->logprobs);
     return executor->logprobs;
 }
 

@@ -166,6 +166,7 @@ static struct step_run device_run(const struct run *run, const struct pending_ru
         .next_version = pending->next_version,
         .has_mask = run->sampler.mask != NULL,
         .has_bias = run->sampler.bias != NULL,
+        .next_id = run->next_id,
         .settings = sampler_for_device(&run->sampler)};
 }
 

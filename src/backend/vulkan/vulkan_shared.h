@@ -78,7 +78,8 @@ struct step_run {
     UINT stop_mask;  /* bit i: stop_ids[i] of the header ends it */
     UINT has_mask;   /* 1: the slot's row of BIND_MASKS has a bit for each allowed id */
     UINT logprobs;   /* 0, or 1 + the number of most likely ids */
-    UINT logits_row; /* that the id is chosen from */
+    UINT logits_row; /* that the id is chosen from; LOGITS_ALL: the first */
+    INT next_id;     /* LOGITS_ALL with log-probabilities: the id after its last row */
 };
 
 /* The structs as words, as they are copied, and the members that take.comp reads. */
@@ -91,7 +92,7 @@ SHARED_ENUM(ENTRY_WORD, 10)
 SHARED_ENUM(CANCELLED_WORD, 11)
 SHARED_ENUM(CANCEL_MASK_WORD, 12)
 SHARED_ENUM(SAMPLES_ONLY_WORD, 13)
-SHARED_ENUM(RUN_WORDS, 30)
+SHARED_ENUM(RUN_WORDS, 31)
 SHARED_ENUM(RUN_SLOT, 0)
 SHARED_ENUM(RUN_FIRST, 1)
 SHARED_ENUM(RUN_COUNT, 2)

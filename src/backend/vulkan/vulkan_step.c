@@ -263,6 +263,7 @@ static void write_run(const struct run *run, const struct pending_run *pending, 
     out->has_mask = run->sampler.mask != NULL;
     out->settings = sampler_for_device(&run->sampler);
     out->logprobs = run->has_logprobs ? 1 + run->top_count : 0;
+    out->next_id = run->next_id;
 }
 
 enum salvo_status vulkan_step_begin(

@@ -15,7 +15,7 @@ layout(std430, binding = BIND_WORDS) readonly buffer Words { uint words[]; };
 /* Numbers of enums in program/op.h, program/step.h and base/tensor_type.h. */
 const uint ROWS_TOKENS = 0, ROWS_RUNS = 1, ROWS_OUTPUTS = 2;
 const uint LOGITS_NONE = 0;
-const uint LOGITS_LAST = 1;
+const uint LOGITS_LAST = 1, LOGITS_ALL = 2;
 const uint SOURCE_LAST = 1;
 const uint PAGE_POSITIONS = 256;
 const uint ACTIVATION_SILU = 1, ACTIVATION_GELU = 2, ACTIVATION_TANH = 3, ACTIVATION_SIGMOID = 4,

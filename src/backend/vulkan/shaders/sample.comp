@@ -429,6 +429,13 @@ void write_logprobs(uint logits_row, uint chosen, uint top_count)
     }
 }
 
+/* Log-probabilities of the id after a token that was given. */
+void score_row(step_run run, uint position)
+{
+    uint row = position - run.first, at = run.slot * (header.context + 1) + position + 1;
+    write_logprobs(run.logits_row + row, uint(row + 1 < run.count ? tokens[at] : run.next_id), run.logprobs - 1);
+}
+
 /* This invocation's best of the blocks that argmax.comp has reduced. */
 uvec2 found_in_block(uint output_index)
 {
@@ -480,6 +487,10 @@ void main()
         }
         uint position = row_position(row), outputs = header.outputs;
         step_run run = runs[run_index];
+        if (output_index < outputs && run.logits == LOGITS_ALL && run.logprobs != 0) {
+            score_row(run, position);
+            barrier();
+        }
         if (output_index >= outputs || run.logits != LOGITS_LAST)
             continue;
         uint id = run.settings.is_argmax != 0 ? best_of_all(mine).y : sample_row(run, run_index, run.logits_row, position);

@@ -545,39 +545,39 @@ static __device__ inline cuda_sampler sample_load_settings(const cuda_sampler *f
 static __device__ inline cuda_logprob sample_logprob_of(sample_pair pair, float largest, float log_sum)
 {
     const float logit = sample_logit(pair), below = logit == largest ? 0 : __fsub_rn(logit, largest);
-    return {static_cast<int32_t>(sample_id(pair)), below - log_sum};
+    return {static_cast<int32_t>(sample_id(pair)),
+        sample_can_be_chosen(pair) ? below - log_sum : __uint_as_float(0xff800000u)};
 }
 
 /*
- * Log-probabilities from the unmodified logits of output row `output`, by the block that has finished the
- * row. It sums the weights (those below 2^-32 of the largest are left out), then collects the chosen id and
+ * Log-probabilities from the unmodified logits, of row `row` of those of the run, by one block: `id` and the
+ * largest logits. The block sums the weights (those below 2^-32 of the largest are left out), then collects
  * the largest logits, each of which finds its rank. A function of its own that shares nothing with its
  * caller, whose registers would have to be stored for it.
  */
-static __device__ __noinline__ void sample_find_logprobs(const cuda_machine &m, uint32_t output,
-    const cuda_sampler *sampler, uint32_t thread, uint32_t threads, unsigned long long *shared)
+static __device__ __noinline__ void sample_find_logprobs(const cuda_machine &m, const cuda_sampler *sampler,
+    uint32_t row, uint32_t id, uint32_t thread, uint32_t threads, unsigned long long *shared)
 {
     const uint32_t top_count = __ldcg(&sampler->top_count);
-    cuda_logprob *out = reinterpret_cast<cuda_logprob *>(sample_load(&sampler->logprobs));
+    cuda_logprob *out = reinterpret_cast<cuda_logprob *>(sample_load(&sampler->logprobs)) +
+                        static_cast<size_t>(row) * (1 + CUDA_TOP_LOGPROBS);
     sample_part p = {};
-    p.raw = p.logits =
-        reinterpret_cast<const float *>(m.logits) + static_cast<size_t>(__ldcg(&sampler->row)) * m.vocabulary;
+    p.raw = p.logits = reinterpret_cast<const float *>(m.logits) +
+                       static_cast<size_t>(__ldcg(&sampler->row) + row) * m.vocabulary;
     p.vocabulary = m.vocabulary;
     p.thread = thread;
     p.threads = threads;
     p.shared = shared;
     sample_pair *table = p.shared + SAMPLE_AT_TABLE, most = 0;
     unsigned long long own = 0;
-    for (uint32_t id = p.thread; id < p.vocabulary; id += p.threads)
-        most = sample_larger(most, sample_pair_of(__ldcg(p.raw + id), id));
+    for (uint32_t i = p.thread; i < p.vocabulary; i += p.threads)
+        most = sample_larger(most, sample_pair_of(__ldcg(p.raw + i), i));
     const float largest = sample_logit(sample_block_largest(p, most));
-    for (uint32_t id = p.thread; id < p.vocabulary; id += p.threads)
-        own += sample_weight_of(__ldcg(p.raw + id), largest, 1);
+    for (uint32_t i = p.thread; i < p.vocabulary; i += p.threads)
+        own += sample_weight_of(__ldcg(p.raw + i), largest, 1);
     const float log_sum = logf(static_cast<float>(sample_block_sum(p, own)) * 0x1p-32f);
-    if (p.thread == 0) {
-        const uint32_t chosen = static_cast<uint32_t>(sample_result(m, output));
-        out[0] = sample_logprob_of(sample_pair_of(__ldcg(p.raw + chosen), chosen), largest, log_sum);
-    }
+    if (p.thread == 0)
+        out[0] = sample_logprob_of(sample_pair_of(__ldcg(p.raw + id), id), largest, log_sum);
     if (!top_count)
         return;
     const sample_pair cut = sample_select(p, false, top_count, 0, largest);
@@ -586,8 +586,8 @@ static __device__ __noinline__ void sample_find_logprobs(const cuda_machine &m, 
     if (p.thread == 0)
         *count = 0;
     sample_sync(p.threads);
-    for (uint32_t id = p.thread; id < p.vocabulary; id += p.threads) {
-        const sample_pair pair = sample_pair_of(__ldcg(p.raw + id), id);
+    for (uint32_t i = p.thread; i < p.vocabulary; i += p.threads) {
+        const sample_pair pair = sample_pair_of(__ldcg(p.raw + i), i);
         if (pair >= cut && sample_can_be_chosen(pair))
             table[atomicAdd(count, 1u)] = pair;
     }
@@ -610,6 +610,16 @@ static __device__ inline bool sample_has_finished(const sample_part &p)
     return *sample_word(p, SAMPLE_WORD_LAST) && __ldcg(&p.row->finished) && __ldcg(&p.row->id) >= 0;
 }
 
+/* Log-probabilities of the id after a token that was given, whose row is `row` of the step. */
+static __device__ inline void sample_score(const cuda_machine &m, const cuda_run *run, uint32_t row,
+    uint32_t thread, uint32_t threads, unsigned long long *shared)
+{
+    const int32_t *ids = reinterpret_cast<const int32_t *>(m.step + m.ids_at);
+    const uint32_t own = row - __ldcg(&run->first_row);
+    const int32_t id = own + 1 < __ldcg(&run->count) ? __ldcg(ids + row + 1) : __ldcg(&run->next_id);
+    sample_find_logprobs(m, &run->sampler, own, static_cast<uint32_t>(id), thread, threads, shared);
+}
+
 static __device__ inline void sample_do_part(const sample_part &part, uint32_t stage)
 {
     if (stage == 0)
@@ -623,7 +633,8 @@ static __device__ inline void sample_do_part(const sample_part &part, uint32_t s
 /*
  * One stage, for all output rows of the step. The step in device memory must say where each row stands now: a
  * token's row has the position of that token, and the id goes to the position after it. Rows whose run does
- * not have LOGITS_LAST, which is also how a run that has ended is passed over, get CUDA_SAMPLE_NOT_ASKED.
+ * not have LOGITS_LAST, which is also how a run that has ended is passed over, get CUDA_SAMPLE_NOT_ASKED;
+ * with LOGITS_ALL they may be scored.
  */
 static __device__ __noinline__ void sample_stage(const cuda_machine &m, uint32_t stage, uint32_t block,
     uint32_t blocks, uint32_t thread, uint32_t threads, uint8_t *shared)
@@ -646,11 +657,18 @@ static __device__ __noinline__ void sample_stage(const cuda_machine &m, uint32_t
         p.row = sample_row_of(m, output);
         if (stage && __ldcg(&p.row->finished))
             continue;
-        const cuda_row *row = rows + __ldcg(output_rows + output);
+        const uint32_t token_row = __ldcg(output_rows + output);
+        const cuda_row *row = rows + token_row;
         const cuda_run *run = runs + __ldcg(&row->run);
+        p.shared = reinterpret_cast<unsigned long long *>(shared);
         if (__ldcg(&run->logits) != SAMPLE_LOGITS_LAST) {
             if (p.part == 0 && thread == 0)
                 sample_finish(p, CUDA_SAMPLE_NOT_ASKED);
+            if (p.part == 0 && __ldcg(&run->logits) == SAMPLE_LOGITS_ALL &&
+                sample_load(&run->sampler.logprobs)) {
+                sample_score(m, run, token_row, thread, threads, p.shared);
+                sample_sync(threads);
+            }
             continue;
         }
         p.settings = sample_load_settings(&run->sampler);
@@ -669,12 +687,12 @@ static __device__ __noinline__ void sample_stage(const cuda_machine &m, uint32_t
                 static_cast<size_t>(__ldcg(&run->sampler.row)) * m.vocabulary;
         p.logits =
             p.settings.mask || p.settings.bias || sample_has_penalties(p.settings) ? p.adjusted : p.raw;
-        p.shared = reinterpret_cast<unsigned long long *>(shared);
         if (p.settings.logprobs && thread == 0)
             *sample_word(p, SAMPLE_WORD_LAST) = 0;
         sample_do_part(p, stage);
         if (p.settings.logprobs && sample_has_finished(p))
-            sample_find_logprobs(m, output, &run->sampler, thread, threads, p.shared);
+            sample_find_logprobs(m, &run->sampler, 0, static_cast<uint32_t>(sample_result(m, output)), thread,
+                threads, p.shared);
         sample_sync(threads); /* shared memory is the next row's */
     }
 }

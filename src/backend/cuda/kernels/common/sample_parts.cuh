@@ -20,6 +20,7 @@ enum {
     SAMPLE_WANTED_GROUPS = 256,
     SAMPLE_MASKED_IDS = 131072, /* whose bits are in shared memory at once */
     SAMPLE_LOGITS_LAST = 1,     /* enum run_logits, whose header is C */
+    SAMPLE_LOGITS_ALL = 2,
 };
 
 #define SAMPLE_WEIGHT_ONE (1ULL << 32)
