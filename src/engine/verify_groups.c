@@ -1,4 +1,5 @@
 #include "backend/common/debug.h"
+#include "backend/common/steps.h"
 #include "base/memory.h"
 #include "engine/verify.h"
 
@@ -58,10 +59,8 @@ static uint32_t live_rows(const struct step *step, enum row_kind kind)
         return step->token_count;
     if (kind == ROWS_RUNS)
         return step->run_count;
-    for (uint32_t i = 0; i < step->run_count; i++) {
-        const struct run *run = &step->runs[i];
-        outputs += run->logits == LOGITS_ALL ? run->count : run->logits == LOGITS_LAST;
-    }
+    for (uint32_t i = 0; i < step->run_count; i++)
+        outputs += run_output_count(&step->runs[i]);
     return outputs;
 }
 

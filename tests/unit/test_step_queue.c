@@ -19,14 +19,25 @@ struct executor {
     struct step_queue queue;
     struct run_result results[ENTRIES][SLOTS]; /* of the ticket % ENTRIES */
     uint32_t awaited;
-    bool fails;
+    uint32_t waited; /* milliseconds */
+    uint64_t cancelled;
+    bool fails, hangs; /* hangs: until it is cancelled */
 };
 
-static enum salvo_status await(struct executor *executor, struct pending_step *pending)
+static enum salvo_status await(
+    struct executor *executor, struct pending_step *pending, uint32_t milliseconds, bool *out_done)
 {
     (void)pending;
     executor->awaited++;
+    executor->waited += milliseconds;
+    *out_done = !executor->hangs;
     return executor->fails ? fail(SALVO_ERROR_DEVICE, "it fell off the bus") : SALVO_OK;
+}
+
+static void cancel(struct executor *executor, const struct pending_step *pending)
+{
+    executor->cancelled = pending->ticket;
+    executor->hangs = false;
 }
 
 static void collect(struct executor *executor, struct pending_step *pending)
@@ -52,7 +63,9 @@ static int set_up(void **state)
         .device_name = "the device",
         .entries = ENTRIES,
         .versions = 4,
-        .device = {.await = await, .collect = collect},
+        .most_repeats = 8,
+        .timeout_seconds = 2,
+        .device = {.await = await, .cancel = cancel, .collect = collect},
         .executor = &device};
     return step_queue_open(&device.queue, &device.tables) == SALVO_OK ? 0 : -1;
 }
@@ -184,6 +197,48 @@ static void a_lost_device_takes_no_steps(void **state)
     assert_int_equal(0, step_queue_recurrent_place(&device.queue, 0));
 }
 
+static void a_wait_passes_a_cancellation_on(void **state)
+{
+    (void)state;
+    const volatile bool cancelled = true;
+    (void)submit(0, 8, &cancelled, (struct run_result){.sampled = 1});
+    device.hangs = true;
+    wait_for(1, SALVO_OK);
+    assert_int_equal(1, device.cancelled);
+}
+
+static void a_device_that_does_not_answer_is_lost(void **state)
+{
+    (void)state;
+    (void)submit(0, 1, NULL, one);
+    device.hangs = true;
+    wait_for(1, SALVO_ERROR_DEVICE);
+    assert_string_equal("the device did not answer for 2 s", salvo_error());
+    assert_int_equal(2000, device.waited);
+    assert_int_equal(0, device.cancelled);
+    assert_int_equal(SALVO_ERROR_DEVICE, step_queue_check_device(&device.queue));
+}
+
+static void a_step_repeats_a_limited_number_of_times(void **state)
+{
+    (void)state;
+    const struct run run = {.count = 1, .pages = pages, .logits = LOGITS_LAST};
+    const struct step step = {.runs = &run, .run_count = 1, .token_count = 1, .ids = ids, .repeat = 9};
+    assert_int_equal(SALVO_ERROR_ARGUMENT, step_queue_make_room(&device.queue, &step));
+}
+
+static void the_debug_path_runs_a_step_itself(void **state)
+{
+    (void)state;
+    const struct pending_run run = submit(0, 1, NULL, one);
+    step_queue_run_last(&device.queue);
+    assert_int_equal(SALVO_OK, step_queue_complete_all(&device.queue));
+    assert_int_equal(0, device.awaited);
+    assert_int_equal(0, step_queue_recurrent_place(&device.queue, 0));
+    assert_int_equal(SALVO_OK, step_queue_commit_last(&device.queue));
+    assert_int_equal(run.write_version, step_queue_recurrent_place(&device.queue, 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +249,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(steps_behind_one_that_did_nothing_do_not_commit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_cancelled_step_keeps_its_complete_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_lost_device_takes_no_steps, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_wait_passes_a_cancellation_on, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_device_that_does_not_answer_is_lost, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_step_repeats_a_limited_number_of_times, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_debug_path_runs_a_step_itself, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,8 +52,7 @@ enum salvo_status backend_check_step(
     for (uint32_t i = 0; i < step->run_count; i++) {
         TRY(check_run(options, pages, vocabulary, step, i));
         tokens += step->runs[i].count;
-        outputs +=
-            step->runs[i].logits == LOGITS_ALL ? step->runs[i].count : step->runs[i].logits == LOGITS_LAST;
+        outputs += run_output_count(&step->runs[i]);
         if (step->samples_only && (step->runs[i].count != 1 || step->runs[i].logits != LOGITS_LAST ||
                                       step->repeat > 1 || step->runs[i].logits_row >= options->outputs)) {
             TRY(fail(SALVO_ERROR_ARGUMENT,

@@ -5,6 +5,9 @@
 
 #include <string.h>
 
+/* The interval at which a wait reads the cancel flag. */
+enum { SLICE_MS = 5 };
+
 enum salvo_status step_queue_open(struct step_queue *queue, struct arena *tables)
 {
     enum salvo_status status = SALVO_OK;
@@ -40,7 +43,9 @@ static uint8_t version_after(
     return sampled == 0 ? run->read_version : sampled % 2 ? run->write_version : run->next_version;
 }
 
-enum salvo_status step_queue_commit(struct step_queue *queue, struct pending_step *pending)
+/* Collects the results of a step and commits its recurrent state. A cancelled step that repeats keeps its
+ * complete tokens. */
+static enum salvo_status commit(struct step_queue *queue, struct pending_step *pending)
 {
     const struct run_result *results = pending->results;
     bool cancelled = step_is_cancelled(pending->cancel);
@@ -65,17 +70,43 @@ enum salvo_status step_queue_commit(struct step_queue *queue, struct pending_ste
     return cancelled ? fail(SALVO_ERROR_CANCELLED, "cancelled") : SALVO_OK;
 }
 
+void step_queue_run_last(struct step_queue *queue)
+{
+    queue->completed = queue->submitted;
+}
+
+enum salvo_status step_queue_commit_last(struct step_queue *queue)
+{
+    return commit(queue, step_queue_at(queue, queue->submitted));
+}
+
+static enum salvo_status await(struct step_queue *queue, struct pending_step *pending)
+{
+    enum salvo_status status = SALVO_OK;
+    bool is_done = false;
+    for (uint64_t waited = 0; !is_done; waited += SLICE_MS) {
+        if (waited >= UINT64_C(1000) * queue->timeout_seconds)
+            TRY(fail(SALVO_ERROR_DEVICE, "%s did not answer for %u s", queue->device_name,
+                queue->timeout_seconds));
+        if (step_is_cancelled(pending->cancel))
+            queue->device.cancel(queue->executor, pending);
+        TRY(queue->device.await(queue->executor, pending, SLICE_MS, &is_done));
+    }
+cleanup:
+    return status;
+}
+
 enum salvo_status step_queue_complete(struct step_queue *queue, uint64_t ticket)
 {
     enum salvo_status status = SALVO_OK;
     while (queue->completed < ticket) {
         struct pending_step *pending = step_queue_at(queue, queue->completed + 1);
         TRY(step_queue_check_device(queue));
-        status = queue->device.await(queue->executor, pending);
+        status = await(queue, pending);
         queue->is_lost = status != SALVO_OK;
         TRY(status);
         queue->completed++;
-        pending->status = step_queue_commit(queue, pending);
+        pending->status = commit(queue, pending);
     }
 cleanup:
     return status;
@@ -168,6 +199,9 @@ enum salvo_status step_queue_make_room(struct step_queue *queue, const struct st
     enum salvo_status status = SALVO_OK;
     const uint32_t in_flight = queue->entries - 1;
     TRY(step_queue_check_device(queue));
+    if (step->repeat > queue->most_repeats)
+        TRY(fail(SALVO_ERROR_ARGUMENT, "a step repeats at most %u times, not %u", queue->most_repeats,
+            step->repeat));
     TRY(backend_check_step(queue->options, queue->state->pages, queue->program->vocabulary, step));
     if (queue->submitted - queue->completed >= in_flight)
         TRY(step_queue_complete(queue, queue->submitted - in_flight + 1));

@@ -38,8 +38,11 @@ struct recurrent_slot {
 
 /* Functions of the backend. */
 struct step_queue_device {
-    /* Waits until the device has ended the step. */
-    enum salvo_status (*await)(struct executor *executor, struct pending_step *pending);
+    /* Waits until the device has ended the step, for a few milliseconds at most. */
+    enum salvo_status (*await)(
+        struct executor *executor, struct pending_step *pending, uint32_t milliseconds, bool *out_done);
+    /* Passes a cancellation on to the device, which then ends a step that repeats. */
+    void (*cancel)(struct executor *executor, const struct pending_step *pending);
     /* Fills pending->results. */
     void (*collect)(struct executor *executor, struct pending_step *pending);
 };
@@ -50,8 +53,10 @@ struct step_queue {
     const struct state_layout *state;
     struct backend_counters *counters;
     const char *device_name;
-    uint32_t entries;  /* steps whose results are kept: one more than may be in flight */
-    uint32_t versions; /* of each slot's recurrent state */
+    uint32_t entries;         /* steps whose results are kept: one more than may be in flight */
+    uint32_t versions;        /* of each slot's recurrent state */
+    uint32_t most_repeats;    /* tokens of one step */
+    uint32_t timeout_seconds; /* a step that takes longer is lost */
     struct step_queue_device device;
     struct executor *executor;
 
@@ -74,9 +79,9 @@ enum salvo_status step_queue_make_room(struct step_queue *queue, const struct st
 /* Adds a step, after step_queue_make_room, with the next ticket. */
 struct pending_step *step_queue_add(struct step_queue *queue, const struct step *step);
 
-/* Collects the results of a step and commits its recurrent state. A cancelled step that repeats keeps its
- * complete tokens. */
-enum salvo_status step_queue_commit(struct step_queue *queue, struct pending_step *pending);
+/* The debug path: the caller runs the step that was added last, with no other in flight, and commits it. */
+void step_queue_run_last(struct step_queue *queue);
+enum salvo_status step_queue_commit_last(struct step_queue *queue);
 
 /* Waits for the steps up to `ticket`; for all steps. */
 enum salvo_status step_queue_complete(struct step_queue *queue, uint64_t ticket);

@@ -1,5 +1,7 @@
 #include "backend/common/steps.h"
 
+#include <string.h>
+
 void step_place_rows(const struct run *runs, uint32_t run_count, struct row_place *rows)
 {
     for (uint32_t i = 0; i < run_count; i++) {
@@ -48,6 +50,38 @@ uint32_t run_page_count(const struct backend_options *options, const struct run 
         end = run->limit;
     end = end < options->context ? end : options->context;
     return (uint32_t)((end + PAGE_POSITIONS - 1) / PAGE_POSITIONS);
+}
+
+uint32_t run_output_count(const struct run *run)
+{
+    return run->logits == LOGITS_ALL ? run->count : run->logits == LOGITS_LAST;
+}
+
+uint32_t step_write_words(
+    const struct backend_options *options, const struct step *step, struct step_words words)
+{
+    const uint32_t repeat = step_repeats(step);
+    step_place_rows(step->runs, step->run_count, words.rows);
+    for (uint32_t i = 0; i < step->run_count; i++)
+        memcpy(words.pages + (size_t)i * words.pages_stride, step->runs[i].pages,
+            run_page_count(options, &step->runs[i], repeat) * sizeof *words.pages);
+    return step_output_rows(step->runs, step->run_count, words.outputs);
+}
+
+uint32_t step_stop_ids(const struct step *step, int32_t *out)
+{
+    const uint32_t count = step->stop_count < MAX_STOP_IDS ? step->stop_count : MAX_STOP_IDS;
+    if (count)
+        memcpy(out, step->stop_ids, count * sizeof *out);
+    return count;
+}
+
+struct run_result run_result_of(uint32_t sampled, uint32_t ended, uint32_t failed)
+{
+    return (struct run_result){.sampled = sampled,
+        .ended = ended,
+        .failed = failed != 0,
+        .failed_position = failed ? failed - 1 : 0};
 }
 
 bool step_is_cancelled(const volatile bool *cancel)

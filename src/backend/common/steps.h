@@ -25,6 +25,27 @@ uint32_t step_logits_row(const struct step *step, const struct run *run, uint32_
 bool run_is_scored(const struct run *run);
 int32_t run_scored_id(const struct run *run, const int32_t *ids, uint32_t row);
 
+/* Rows of logits that a run has. */
+uint32_t run_output_count(const struct run *run);
+
+/* A step as words that Vulkan and Metal read: rows, output rows and the pages of each run. */
+struct step_words {
+    struct row_place *rows;
+    uint32_t *outputs, *pages;
+    uint32_t pages_stride; /* from the pages of a run to those of the next */
+};
+
+/* Writes the words; returns the number of output rows. */
+uint32_t step_write_words(
+    const struct backend_options *options, const struct step *step, struct step_words words);
+
+/* Copies the stop ids that a device can have, at most MAX_STOP_IDS; returns their number. */
+uint32_t step_stop_ids(const struct step *step, int32_t *out);
+
+/* The result of a run whose device wrote these words; `failed` is 0, or 1 + the position after which no id
+ * could be chosen. */
+struct run_result run_result_of(uint32_t sampled, uint32_t ended, uint32_t failed);
+
 /* Tokens that a step decodes one after the other: 1 unless it repeats. */
 uint32_t step_repeats(const struct step *step);
 

@@ -193,7 +193,7 @@ static enum salvo_status write_entry(
             .next_id = run.next_id,
             .sampler = sampler_of(executor, &run, step_logits_row(step, &run, outputs), bias),
         };
-        outputs += run.logits == LOGITS_ALL ? run.count : run.logits == LOGITS_LAST;
+        outputs += run_output_count(&run);
         if (executor->state.pages_per_slot) {
             memcpy(entry + machine->pages_at + (size_t)i * executor->state.pages_per_slot * sizeof(uint32_t),
                 run.pages, run_page_count(&executor->options, &run, repeat) * sizeof(uint32_t));

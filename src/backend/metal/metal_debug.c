@@ -42,8 +42,8 @@ enum salvo_status metal_debug_begin(struct executor *executor, const struct step
     TRY(metal_plan_compile(&compiling));
     TRY(metal_step_begin(executor, step, &taken));
     taken->plan = &executor->debug;
-    TRY(run_dispatches(executor, taken, 0, 1));            /* takes the step */
-    executor->queue.completed = executor->queue.submitted; /* the step is run here, not submitted */
+    TRY(run_dispatches(executor, taken, 0, 1)); /* takes the step */
+    step_queue_run_last(&executor->queue);
 cleanup:
     if (status != SALVO_OK)
         metal_debug_end(executor);
@@ -62,7 +62,7 @@ enum salvo_status metal_debug_run(struct executor *executor, uint32_t group)
         count++;
     TRY(run_dispatches(executor, taken, first, count));
     if (group + 1 == plan->lowered.group_count) /* the step is complete */
-        TRY(step_queue_commit(&executor->queue, taken->pending));
+        TRY(step_queue_commit_last(&executor->queue));
     TRY(gguf_check(executor->program->gguf));
 cleanup:
     return status;

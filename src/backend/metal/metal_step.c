@@ -7,10 +7,7 @@
 
 #include <string.h>
 
-enum { SLICE_MS = 5, STATUS_ERROR = 5 };
-
-/* A step that takes longer is lost. */
-static const uint64_t timeout_ms = 60000;
+enum { STATUS_ERROR = 5, TIMEOUT_SECONDS = 60 };
 
 struct step_header *metal_ring_entry(const struct executor *executor, uint64_t ticket)
 {
@@ -53,28 +50,27 @@ static void note_time(struct executor *executor, const struct metal_step *step)
         pending_step_note_time(step->pending, &executor->pace, (uint64_t)(seconds * 1e9));
 }
 
-/* Waits until the event has the step's ticket, and meanwhile passes a cancellation on to the device. After an
- * error the event is never signalled. */
-static enum salvo_status await(struct executor *executor, struct pending_step *pending)
+static enum salvo_status check_commands(const struct executor *executor, const struct metal_step *step)
 {
-    enum salvo_status status = SALVO_OK;
-    struct step_header *entry = metal_ring_entry(executor, pending->ticket);
-    const struct metal_step *step = &executor->steps[pending->ticket % RING_ENTRIES];
-    bool is_done = false;
-    void *pool = objc.push_pool();
-    for (uint64_t waited = 0; !is_done && waited < timeout_ms && !failed_commands(step); waited += SLICE_MS) {
-        if (step_is_cancelled(pending->cancel))
-            __atomic_store_n(&entry->cancelled, 1, __ATOMIC_RELAXED);
-        is_done = objc_wait_for_event(executor->device.event, (objc_count)pending->ticket, SLICE_MS);
-    }
     objc_id failed = failed_commands(step);
-    if (failed)
-        status = metal_fail(&executor->device, "a command buffer", objc_buffer_error(failed));
-    else if (!is_done)
-        status = fail(SALVO_ERROR_DEVICE, "%s did not answer for %llu s", executor->device.physical->name,
-            (unsigned long long)timeout_ms / 1000);
+    return failed ? metal_fail(&executor->device, "a command buffer", objc_buffer_error(failed)) : SALVO_OK;
+}
+
+/* Waits until the event has the step's ticket. After an error the event is never signalled. */
+static enum salvo_status await(
+    struct executor *executor, struct pending_step *pending, uint32_t milliseconds, bool *out_done)
+{
+    void *pool = objc.push_pool();
+    *out_done = objc_wait_for_event(executor->device.event, (objc_count)pending->ticket, milliseconds);
+    const enum salvo_status status =
+        check_commands(executor, &executor->steps[pending->ticket % RING_ENTRIES]);
     objc.pop_pool(pool);
     return status;
+}
+
+static void cancel(struct executor *executor, const struct pending_step *pending)
+{
+    __atomic_store_n(&metal_ring_entry(executor, pending->ticket)->cancelled, 1, __ATOMIC_RELAXED);
 }
 
 enum salvo_status metal_wait_for_commands(struct executor *executor, struct metal_step *step)
@@ -82,9 +78,7 @@ enum salvo_status metal_wait_for_commands(struct executor *executor, struct meta
     void *pool = objc.push_pool();
     for (uint32_t i = 0; i < step->command_count; i++)
         objc_wait_until_completed(step->commands[i]);
-    objc_id failed = failed_commands(step);
-    const enum salvo_status status =
-        failed ? metal_fail(&executor->device, "a command buffer", objc_buffer_error(failed)) : SALVO_OK;
+    const enum salvo_status status = check_commands(executor, step);
     metal_release_commands(step);
     objc.pop_pool(pool);
     executor->queue.is_lost |= status != SALVO_OK;
@@ -94,14 +88,8 @@ enum salvo_status metal_wait_for_commands(struct executor *executor, struct meta
 static void collect(struct executor *executor, struct pending_step *pending)
 {
     const struct step_run *runs = entry_runs(metal_ring_entry(executor, pending->ticket));
-    for (uint32_t i = 0; i < pending->run_count; i++) {
-        pending->results[i] = (struct run_result){
-            .sampled = runs[i].sampled,
-            .ended = runs[i].ended,
-            .failed = runs[i].failed != 0,
-            .failed_position = runs[i].failed ? runs[i].failed - 1 : 0,
-        };
-    }
+    for (uint32_t i = 0; i < pending->run_count; i++)
+        pending->results[i] = run_result_of(runs[i].sampled, runs[i].ended, runs[i].failed);
     executor->counters.bytes_read_back += pending->run_count * (4 * sizeof(uint32_t));
 }
 
@@ -114,7 +102,9 @@ enum salvo_status metal_steps_open(struct executor *executor)
         .device_name = executor->device.physical->name,
         .entries = RING_ENTRIES,
         .versions = METAL_VERSIONS,
-        .device = {.await = await, .collect = collect},
+        .most_repeats = MAX_REPEAT,
+        .timeout_seconds = TIMEOUT_SECONDS,
+        .device = {.await = await, .cancel = cancel, .collect = collect},
         .executor = executor};
     for (uint32_t i = 0; i < RING_ENTRIES; i++)
         executor->steps[i].pending = &executor->queue.pending[i];
@@ -182,26 +172,23 @@ static void write_entry(struct executor *executor, const struct step *step, stru
         (uint32_t *)(void *)(executor->masks.bytes + pending->ticket % RING_ENTRIES * executor->mask_bytes);
     *entry = (struct step_header){.context = options->context,
         .pages_stride = executor->state.pages_per_slot,
-        .samples_only = step->samples_only,
-        .stop_count = step->stop_count < MAX_STOP_IDS ? step->stop_count : MAX_STOP_IDS};
+        .samples_only = step->samples_only};
     entry->rows_at = (uint32_t)((sizeof *entry + options->slots * sizeof(struct step_run)) / sizeof *words);
     entry->outputs_at = entry->rows_at + 2 * options->batch;
     entry->pages_at = entry->outputs_at + options->outputs;
     entry->ids_at = entry->pages_at + options->slots * entry->pages_stride;
-    if (entry->stop_count)
-        memcpy(entry->stop_ids, step->stop_ids, entry->stop_count * sizeof *step->stop_ids);
-    step_place_rows(step->runs, step->run_count, (struct row_place *)(void *)(words + entry->rows_at));
+    entry->stop_count = step_stop_ids(step, entry->stop_ids);
     out->live[ROWS_TOKENS] = step->token_count;
     out->live[ROWS_RUNS] = step->run_count;
-    out->live[ROWS_OUTPUTS] = step_output_rows(step->runs, step->run_count, words + entry->outputs_at);
+    out->live[ROWS_OUTPUTS] = step_write_words(options, step,
+        (struct step_words){(struct row_place *)(void *)(words + entry->rows_at), words + entry->outputs_at,
+            words + entry->pages_at, entry->pages_stride});
     memcpy(entry->given, out->live, sizeof entry->given);
     for (uint32_t i = 0, output = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
         entry_runs(entry)[i] = device_run(run, &pending->runs[i]);
         entry_runs(entry)[i].logits_row = step_logits_row(step, run, output);
-        output += run->logits == LOGITS_ALL ? run->count : run->logits == LOGITS_LAST;
-        memcpy(words + entry->pages_at + (size_t)i * entry->pages_stride, run->pages,
-            run_page_count(options, run, pending->repeat) * sizeof *words);
+        output += run_output_count(run);
         if (run->source == SOURCE_IDS)
             memcpy(words + entry->ids_at + run->first_row, step->ids + run->first_row,
                 run->count * sizeof *step->ids);
@@ -241,8 +228,6 @@ enum salvo_status metal_submit(struct executor *executor, const struct step *ste
     enum salvo_status status = SALVO_OK;
     struct metal_step *added = NULL;
     *out_ticket = 0;
-    if (step->repeat > MAX_REPEAT)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "a step repeats at most %d times, not %u", MAX_REPEAT, step->repeat));
     TRY(metal_step_begin(executor, step, &added));
     const uint32_t together = pace_tokens(&executor->pace);
     for (uint32_t first = 0, count; first < added->pending->repeat; first += count) {

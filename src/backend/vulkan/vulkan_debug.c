@@ -42,8 +42,8 @@ enum salvo_status vulkan_debug_begin(struct executor *executor, const struct ste
     TRY(vulkan_plan_compile(&compiling));
     TRY(vulkan_pipelines_make(&executor->pipelines)); /* pipelines that neither plan of the engine uses */
     TRY(vulkan_step_begin(executor, step, &pending));
-    TRY(run_dispatches(executor, 0, 1));                   /* takes the step */
-    executor->queue.completed = executor->queue.submitted; /* the step is run here, not submitted */
+    TRY(run_dispatches(executor, 0, 1)); /* takes the step */
+    step_queue_run_last(&executor->queue);
 cleanup:
     if (status != SALVO_OK)
         vulkan_debug_end(executor);
@@ -61,7 +61,7 @@ enum salvo_status vulkan_debug_run(struct executor *executor, uint32_t group)
         count++;
     TRY(run_dispatches(executor, first, count));
     if (group + 1 == plan->lowered.group_count) /* the step is complete */
-        TRY(step_queue_commit(&executor->queue, step_queue_at(&executor->queue, executor->queue.submitted)));
+        TRY(step_queue_commit_last(&executor->queue));
     TRY(gguf_check(executor->program->gguf));
 cleanup:
     return status;

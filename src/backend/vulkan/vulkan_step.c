@@ -39,11 +39,10 @@ static_assert(sizeof(struct sampling_logprob[1 + MAX_TOP_LOGPROBS]) == LOGPROB_W
     "the shader writes it as words");
 static_assert((int)STEP_STOP_IDS == (int)MAX_STOP_IDS, "one size on both sides");
 
+enum { MAX_REPEAT = 256 };
+
 /* Marks an id that is not sampled yet. */
 static const int32_t no_id = -1;
-
-/* The interval at which a wait reads the cancel flag. */
-static const uint64_t slice_ns = 5000000;
 
 static uint32_t *ring_entry(const struct executor *executor, uint64_t ticket)
 {
@@ -78,35 +77,29 @@ static VkResult wait_a_while(
         device->handle, 1, &executor->fences[pending->ticket % RING_ENTRIES], VK_TRUE, nanoseconds);
 }
 
-/* While waiting, passes a cancellation on to the device, which then ends a step that repeats. */
-static enum salvo_status await(struct executor *executor, struct pending_step *pending)
+static enum salvo_status await(
+    struct executor *executor, struct pending_step *pending, uint32_t milliseconds, bool *out_done)
 {
-    const struct vulkan_device *device = &executor->device;
-    VkResult result = VK_TIMEOUT;
-    for (uint64_t waited = 0; result == VK_TIMEOUT && waited < VULKAN_TIMEOUT_NS; waited += slice_ns) {
-        if (step_is_cancelled(pending->cancel))
-            ring_entry(executor, pending->ticket)[CANCELLED_WORD] = 1;
-        result = wait_a_while(executor, pending, slice_ns);
-    }
-    if (result == VK_SUCCESS && executor->idle.is_measured)
+    const VkResult result = wait_a_while(executor, pending, milliseconds * UINT64_C(1000000));
+    *out_done = result == VK_SUCCESS;
+    if (*out_done && executor->idle.is_measured)
         vulkan_idle_note(executor, pending);
-    if (result == VK_SUCCESS)
+    if (result == VK_SUCCESS || result == VK_TIMEOUT)
         return SALVO_OK;
     return vulkan_fail(
-        result, executor->timeline ? "vkWaitSemaphores" : "vkWaitForFences", device->physical->name);
+        result, executor->timeline ? "vkWaitSemaphores" : "vkWaitForFences", executor->device.physical->name);
+}
+
+static void cancel(struct executor *executor, const struct pending_step *pending)
+{
+    ring_entry(executor, pending->ticket)[CANCELLED_WORD] = 1;
 }
 
 static void collect(struct executor *executor, struct pending_step *pending)
 {
     const struct run_outcome *outcomes = outcomes_of(executor, pending->ticket);
-    for (uint32_t i = 0; i < pending->run_count; i++) {
-        pending->results[i] = (struct run_result){
-            .sampled = outcomes[i].sampled,
-            .ended = outcomes[i].ended,
-            .failed = outcomes[i].failed != 0,
-            .failed_position = outcomes[i].failed ? outcomes[i].failed - 1 : 0,
-        };
-    }
+    for (uint32_t i = 0; i < pending->run_count; i++)
+        pending->results[i] = run_result_of(outcomes[i].sampled, outcomes[i].ended, outcomes[i].failed);
     executor->counters.bytes_read_back += pending->run_count * (sizeof *outcomes + sizeof(int32_t));
     vulkan_chunk_note(executor, pending);
 }
@@ -120,7 +113,9 @@ enum salvo_status vulkan_steps_open(struct executor *executor)
         .device_name = executor->device.physical->name,
         .entries = RING_ENTRIES,
         .versions = RECURRENT_VERSIONS,
-        .device = {.await = await, .collect = collect},
+        .most_repeats = MAX_REPEAT,
+        .timeout_seconds = VULKAN_TIMEOUT_NS / 1000000000,
+        .device = {.await = await, .cancel = cancel, .collect = collect},
         .executor = executor};
     return step_queue_open(&executor->queue, &executor->tables);
 }
@@ -161,7 +156,7 @@ enum salvo_status vulkan_progress(
         if (wait_a_while(executor, pending, poll_ns) != VK_TIMEOUT)
             break; /* complete or lost: the queue finds out which */
         if (step_is_cancelled(pending->cancel))
-            ring_entry(executor, ticket)[CANCELLED_WORD] = 1;
+            cancel(executor, pending);
     }
     TRY(step_queue_progress(queue, ticket, seen, out_sampled, out_done));
 cleanup:
@@ -231,12 +226,11 @@ static void write_words(
     header->outputs_at = options->batch * ROW_WORDS;
     header->pages_at = header->outputs_at + options->outputs;
     header->pages_stride = executor->state.pages_per_slot;
-    step_place_rows(step->runs, step->run_count, (struct row_place *)(void *)words);
-    header->outputs = step_output_rows(step->runs, step->run_count, words + header->outputs_at);
+    header->outputs = step_write_words(options, step,
+        (struct step_words){(struct row_place *)(void *)words, words + header->outputs_at,
+            words + header->pages_at, header->pages_stride});
     for (uint32_t i = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
-        memcpy(words + header->pages_at + (size_t)i * header->pages_stride, run->pages,
-            run_page_count(options, run, header->repeat) * sizeof *words);
         if (run->source == SOURCE_IDS) {
             int32_t *ids = ids_of(executor, run->slot) + run->first;
             memcpy(ids, step->ids + run->first_row, run->count * sizeof *ids);
@@ -293,13 +287,11 @@ enum salvo_status vulkan_step_begin(
         .repeat = pending->repeat,
         .context = executor->options.context,
         .slots = executor->options.slots,
-        .stop_count = step->stop_count < MAX_STOP_IDS ? step->stop_count : MAX_STOP_IDS,
         .entry = (uint32_t)((ticket - 1) % RING_ENTRIES),
         .cancel_mask = vulkan_cancel_mask(executor),
         .samples_only = step->samples_only,
     };
-    if (header.stop_count)
-        memcpy(header.stop_ids, step->stop_ids, header.stop_count * sizeof *step->stop_ids);
+    header.stop_count = step_stop_ids(step, header.stop_ids);
     write_words(executor, step, &header, entry + executor->step_words_at);
     memcpy(entry, &header, sizeof header);
     biased = 0;
@@ -310,7 +302,7 @@ enum salvo_status vulkan_step_begin(
         runs[i].logits_row = step_logits_row(step, run, output);
         if (step->samples_only) /* without argmax.comp the largest logit is found as others are */
             runs[i].settings.is_argmax = 0;
-        output += run->logits == LOGITS_ALL ? run->count : run->logits == LOGITS_LAST;
+        output += run_output_count(run);
     }
     memset(outcomes_of(executor, ticket), 0, step->run_count * sizeof(struct run_outcome));
     executor->begun_ns[ticket % RING_ENTRIES] = 0;
@@ -321,8 +313,6 @@ enum salvo_status vulkan_step_begin(
 cleanup:
     return status;
 }
-
-enum { MAX_REPEAT = 256 };
 
 /* One submission. The last submission of a step signals its end. */
 static enum salvo_status submit_commands(struct executor *executor, const struct pending_step *pending,
@@ -387,8 +377,6 @@ enum salvo_status vulkan_submit(struct executor *executor, const struct step *st
     enum salvo_status status = SALVO_OK;
     struct pending_step *pending = NULL;
     *out_ticket = 0;
-    if (step->repeat > MAX_REPEAT)
-        TRY(fail(SALVO_ERROR_ARGUMENT, "a step repeats at most %d times, not %u", MAX_REPEAT, step->repeat));
     TRY(vulkan_step_begin(executor, step, &pending));
     if (!step->samples_only)
         executor->last_plan = step->token_count == 1 ? &executor->single : &executor->batch;
