@@ -7,14 +7,34 @@
 
 #include "grammar/expr.h"
 
-enum { DFA_MAX_STATES = 20000 };
+enum {
+    DFA_MAX_STATES = 20000,
+    DFA_MAX_BYTES = 24 << 20, /* of parser states while an automaton is made */
+};
+
+/* Bytes that an automaton treats in the same way are a class. */
+struct byte_classes {
+    uint32_t count;
+    uint8_t of[256];
+};
 
 /* State 0 is dead: no text leads out of it. State 1 is the first. */
 struct dfa {
     uint32_t states;
-    uint32_t (*next)[256];
+    struct byte_classes classes;
+    uint32_t *next; /* [states][classes.count] */
     bool *accepts;
 };
+
+static inline uint32_t *dfa_row(const struct dfa *dfa, uint32_t state)
+{
+    return dfa->next + (size_t)state * dfa->classes.count;
+}
+
+static inline uint32_t dfa_step(const struct dfa *dfa, uint32_t state, unsigned byte)
+{
+    return dfa_row(dfa, state)[dfa->classes.of[byte]];
+}
 
 /* Texts of JSON strings that an automaton accepts, with a number of characters within limits. */
 struct counted_text {
@@ -29,7 +49,10 @@ const struct dfa *dfa_both(struct expr_pool *pool, const struct dfa *left, const
 const struct dfa *dfa_without(struct expr_pool *pool, const struct dfa *left, const struct dfa *right);
 
 /* An automaton of `count` states, all dead, to be filled. */
-struct dfa *dfa_new(struct expr_pool *pool, uint32_t count);
+struct dfa *dfa_new(struct expr_pool *pool, uint32_t count, const struct byte_classes *classes);
+
+/* Whether an automaton accepts a text. */
+bool dfa_accepts(const struct dfa *dfa, struct salvo_text text);
 
 bool dfa_is_empty(const struct dfa *dfa); /* accepts no text */
 

@@ -4,21 +4,39 @@
 #include "base/status.h"
 #include "grammar/json_text.h"
 
+#include <string.h>
+
 enum { MOST_BETWEEN = 2000 };
+
+unsigned json_text_bytes(const struct byte_classes *classes, unsigned char bytes[256])
+{
+    unsigned count = 0;
+    bool known[256] = {false};
+    for (unsigned byte = 0; byte < 256; byte++) {
+        if (json_text_kind_begins(byte))
+            memset(known, 0, sizeof known);
+        if (!known[classes->of[byte]])
+            bytes[count++] = (unsigned char)byte;
+        known[classes->of[byte]] = true;
+    }
+    return count;
+}
 
 /* Finds where in a character each state is, from the first state on. */
 static enum salvo_status find_places(const struct dfa *dfa, uint8_t *places, uint32_t *todo)
 {
+    unsigned char bytes[256];
+    const unsigned byte_count = json_text_bytes(&dfa->classes, bytes);
     uint32_t count = 0;
     todo[count++] = 1;
     places[1] = TEXT_BODY;
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t state = todo[i];
-        for (unsigned byte = 0; byte < 256; byte++) {
-            const uint32_t next = dfa->next[state][byte];
+        for (unsigned k = 0; k < byte_count; k++) {
+            const uint32_t next = dfa_step(dfa, state, bytes[k]);
             if (next == 0)
                 continue;
-            const uint8_t place = (uint8_t)json_text_next((enum json_text_state)places[state], byte);
+            const uint8_t place = (uint8_t)json_text_next((enum json_text_state)places[state], bytes[k]);
             if (place == TEXT_DEAD || (places[next] && places[next] != place))
                 return fail(SALVO_ERROR_UNSUPPORTED, "the expression is not one of whole characters");
             if (!places[next])
@@ -36,8 +54,9 @@ static void find_targets(
     uint32_t count = 0;
     todo[count++] = out->states[from];
     for (uint32_t i = 0; i < count; i++) {
-        for (unsigned byte = 0; byte < 256; byte++) {
-            const uint32_t next = dfa->next[todo[i]][byte];
+        const uint32_t *row = dfa_row(dfa, todo[i]);
+        for (uint32_t class = 0; class < dfa->classes.count; class ++) {
+            const uint32_t next = row[class];
             if (next == 0 || seen[next] == from + 1)
                 continue;
             seen[next] = from + 1;

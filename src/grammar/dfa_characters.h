@@ -11,6 +11,9 @@ struct dfa_characters {
     uint64_t *leads;   /* a bit for each pair: a character leads from one to the other */
 };
 
+/* One byte of each class that JSON strings, too, treat in one way; returns their number. */
+unsigned json_text_bytes(const struct byte_classes *classes, unsigned char bytes[256]);
+
 /* Fails if a state of the automaton is both between characters and within one, or there are too many. */
 enum salvo_status dfa_characters_open(const struct dfa *dfa, struct dfa_characters *out);
 void dfa_characters_close(struct dfa_characters *characters);

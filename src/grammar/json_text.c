@@ -1,6 +1,5 @@
 #include "grammar/json_text.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 static bool is_hex(unsigned byte)
@@ -94,4 +93,13 @@ enum json_text_state json_text_next(enum json_text_state state, unsigned byte)
         break;
     }
     return TEXT_DEAD;
+}
+
+bool json_text_kind_begins(unsigned byte)
+{
+    static const unsigned char first[] =
+        "\x20\x22\x23\x2F\x30\x38\x3A\x41\x43\x44\x45\x47\x5C\x5D\x61\x62\x63"
+        "\x64\x65\x66\x67\x6E\x6F\x72\x73\x74\x75\x76\x80\x90\xA0\xC0\xC2\xE0"
+        "\xE1\xED\xEE\xF0\xF1\xF4\xF5";
+    return byte == 0 || memchr(first, (int)byte, sizeof first - 1) != NULL;
 }

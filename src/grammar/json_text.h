@@ -3,6 +3,8 @@
 #ifndef GRAMMAR_JSON_TEXT_H
 #define GRAMMAR_JSON_TEXT_H
 
+#include <stdbool.h>
+
 enum json_text_state {
     TEXT_DEAD,
     TEXT_BODY, /* between characters */
@@ -29,5 +31,8 @@ enum json_text_state {
 };
 
 enum json_text_state json_text_next(enum json_text_state state, unsigned byte);
+
+/* Whether a byte leads to other states than the byte before it: the first of a kind. */
+bool json_text_kind_begins(unsigned byte);
 
 #endif

@@ -12,6 +12,8 @@ struct text_search {
     uint8_t (*seen)[TEXT_STATES]; /* for each state and each state of the text: 1: seen now, 2: can go on */
     uint32_t (*todo)[2];
     uint32_t count, effort;
+    unsigned char bytes[256]; /* one of each kind */
+    unsigned byte_count;
 };
 
 /* The pairs that are seen now are assumed to go on: if none of them ends, all do. */
@@ -26,9 +28,10 @@ static bool can_go_on(struct text_search *search, uint32_t state)
     bool ends = false;
     for (uint32_t i = 0; i < search->count && !ends; i++) {
         uint32_t at = search->todo[i][0], text = search->todo[i][1];
-        for (unsigned byte = 0; byte < 256 && !ends; byte++) {
+        for (unsigned k = 0; k < search->byte_count && !ends; k++) {
+            const unsigned byte = search->bytes[k];
             uint32_t text_next = json_text_next((enum json_text_state)text, byte);
-            uint32_t next = search->dfa->next[at][byte];
+            uint32_t next = dfa_step(search->dfa, at, byte);
             if (text_next == TEXT_DEAD || (next && search->seen[next][text_next]))
                 continue;
             ends = next == 0 || search->effort++ > MOST_PAIRS;
@@ -44,6 +47,51 @@ static bool can_go_on(struct text_search *search, uint32_t state)
     return !ends;
 }
 
+/* The states that follow a state, each with all bytes that lead to it. */
+struct class_reader {
+    struct byte_set *sets; /* of each class */
+    const uint32_t *row;
+    uint32_t count, at;
+    bool done[256];
+    struct byte_set set; /* that lead to the last state */
+};
+
+/* The bytes of each class. The caller frees the array. */
+static enum salvo_status class_sets(const struct byte_classes *classes, struct byte_set **out)
+{
+    enum salvo_status status = NEW(out, classes->count);
+    for (unsigned byte = 0; status == SALVO_OK && byte < 256; byte++)
+        byte_set_add(&(*out)[classes->of[byte]], byte, byte);
+    return status;
+}
+
+static void classes_begin(struct class_reader *reader, const struct dfa *dfa, uint32_t state)
+{
+    reader->row = dfa_row(dfa, state);
+    reader->count = dfa->classes.count;
+    reader->at = 0;
+    for (uint32_t i = 0; i < reader->count; i++)
+        reader->done[i] = reader->row[i] == 0;
+}
+
+static bool classes_next(struct class_reader *reader, uint32_t *out_state)
+{
+    while (reader->at < reader->count && reader->done[reader->at])
+        reader->at++;
+    if (reader->at == reader->count)
+        return false;
+    *out_state = reader->row[reader->at];
+    reader->set = (struct byte_set){{0}};
+    for (uint32_t i = reader->at; i < reader->count; i++) {
+        if (reader->row[i] != *out_state)
+            continue;
+        reader->done[i] = true;
+        for (int word = 0; word < 4; word++)
+            reader->set.words[word] |= reader->sets[i].words[word];
+    }
+    return true;
+}
+
 /* Each state becomes a chain of splits over the bytes that lead to the same state. */
 uint32_t writer_dfa(struct node_writer *writer, const struct dfa *dfa, uint32_t next, bool inside_json)
 {
@@ -52,26 +100,21 @@ uint32_t writer_dfa(struct node_writer *writer, const struct dfa *dfa, uint32_t 
         writer_node(writer, NODE_SPLIT, NOT_SET, NOT_SET);
     uint32_t nothing = writer_set(writer, &(struct byte_set){{0}}, next);
     struct text_search search = {.dfa = dfa};
+    struct class_reader classes = {0};
+    if (inside_json)
+        search.byte_count = json_text_bytes(&dfa->classes, search.bytes);
+    if (writer->status == SALVO_OK)
+        writer->status = class_sets(&dfa->classes, &classes.sets);
     if (inside_json && writer->status == SALVO_OK)
         writer->status = NEW(&search.seen, dfa->states);
     if (inside_json && writer->status == SALVO_OK)
         writer->status = NEW(&search.todo, MOST_PAIRS + 2);
     for (uint32_t state = 1; state < dfa->states && writer->status == SALVO_OK; state++) {
-        bool done[256] = {false};
         bool any_text = inside_json && can_go_on(&search, state);
-        uint32_t chain = dfa->accepts[state] ? next : nothing;
-        for (unsigned byte = 0; byte < 256; byte++) {
-            uint32_t target = dfa->next[state][byte];
-            struct byte_set set = {{0}};
-            if (target == 0 || done[byte])
-                continue;
-            for (unsigned other = byte; other < 256; other++) {
-                if (dfa->next[state][other] == target) {
-                    byte_set_add(&set, other, other);
-                    done[other] = true;
-                }
-            }
-            uint32_t reads = writer_set(writer, &set, first_node + target - 1);
+        uint32_t chain = dfa->accepts[state] ? next : nothing, target;
+        classes_begin(&classes, dfa, state);
+        while (classes_next(&classes, &target)) {
+            uint32_t reads = writer_set(writer, &classes.set, first_node + target - 1);
             chain = writer_node(writer, NODE_SPLIT, reads, chain);
             if (writer->status == SALVO_OK)
                 writer->network->nodes[reads].any_text = any_text;
@@ -82,6 +125,7 @@ uint32_t writer_dfa(struct node_writer *writer, const struct dfa *dfa, uint32_t 
     }
     memory_free(search.seen);
     memory_free(search.todo);
+    memory_free(classes.sets);
     return dfa->states > 1 ? first_node : nothing;
 }
 
@@ -101,6 +145,7 @@ struct counted {
     size_t rule_count, rule_capacity;
     uint32_t *nodes; /* for the states within a character: node; 0: not seen */
     uint32_t *seen;  /* states within a character */
+    struct class_reader classes;
 };
 
 /* The states within a character that follow a state between characters, and a node for each. */
@@ -109,8 +154,9 @@ static uint32_t states_within(struct counted *counted, uint32_t first)
     uint32_t count = 0;
     counted->seen[count++] = first;
     for (uint32_t i = 0; i < count; i++) {
-        for (unsigned byte = 0; byte < 256; byte++) {
-            const uint32_t next = counted->dfa->next[counted->seen[i]][byte];
+        const uint32_t *row = dfa_row(counted->dfa, counted->seen[i]);
+        for (uint32_t class = 0; class < counted->dfa->classes.count; class ++) {
+            const uint32_t next = row[class];
             if (next == 0 || counted->characters.numbers[next] || counted->nodes[next])
                 continue;
             counted->nodes[next] = writer_node(counted->writer, NODE_SPLIT, NOT_SET, NOT_SET);
@@ -124,21 +170,13 @@ static uint32_t states_within(struct counted *counted, uint32_t first)
 static uint32_t write_reads(
     struct counted *counted, uint32_t state, uint32_t target, uint32_t accept, uint32_t nothing)
 {
-    uint32_t chain = nothing;
-    bool done[256] = {false};
-    for (unsigned byte = 0; byte < 256; byte++) {
-        const uint32_t next = counted->dfa->next[state][byte];
-        struct byte_set set = {{0}};
-        if (next == 0 || done[byte] || (counted->characters.numbers[next] && next != target))
+    uint32_t chain = nothing, next;
+    classes_begin(&counted->classes, counted->dfa, state);
+    while (classes_next(&counted->classes, &next)) {
+        if (counted->characters.numbers[next] && next != target)
             continue;
-        for (unsigned other = byte; other < 256; other++) {
-            if (counted->dfa->next[state][other] == next) {
-                byte_set_add(&set, other, other);
-                done[other] = true;
-            }
-        }
-        const uint32_t reads =
-            writer_set(counted->writer, &set, next == target ? accept : counted->nodes[next]);
+        const uint32_t reads = writer_set(
+            counted->writer, &counted->classes.set, next == target ? accept : counted->nodes[next]);
         chain = writer_node(counted->writer, NODE_SPLIT, reads, chain);
     }
     return chain;
@@ -235,6 +273,8 @@ uint32_t writer_counted(struct node_writer *writer, const struct counted_text *t
     if (writer->status == SALVO_OK)
         writer->status = NEW(&counted.seen, text->dfa->states + 1);
     if (writer->status == SALVO_OK)
+        writer->status = class_sets(&text->dfa->classes, &counted.classes.sets);
+    if (writer->status == SALVO_OK)
         writer->status = NEW(&here, counted.characters.count);
     if (writer->status == SALVO_OK)
         writer->status = NEW(&after, counted.characters.count);
@@ -257,6 +297,7 @@ cleanup:
     memory_free(counted.nodes);
     memory_free(counted.seen);
     memory_free(counted.rules);
+    memory_free(counted.classes.sets);
     dfa_characters_close(&counted.characters);
     return first;
 }

@@ -1,5 +1,6 @@
 #include "grammar/dfa.h"
 #include "grammar/readers.h"
+#include "grammar/regex_ends.h"
 
 #include <string.h>
 
@@ -8,6 +9,8 @@ struct regex_reader {
     struct expr_pool *pool;
     enum spelling spelling;
     unsigned depth;
+    bool has_anchors; /* ^ or $ at other places than the ends of outermost alternatives */
+    bool marks;       /* ^ and $ are read as marks around the text */
 };
 
 static const struct expr *complain(struct regex_reader *reader, const char *place, const char *message)
@@ -264,6 +267,17 @@ static const struct expr *any_char(struct regex_reader *reader, bool lines)
 
 /* ---- Structure ---- */
 
+/*
+ * Marks: an expression with ^ or $ within groups is one of texts with marks around them, bytes that UTF-8
+ * does not have. ^ and $ read one or more marks; a text has several, so that ^(^a|b) is possible.
+ */
+enum { MARK_BEGIN = 0xFE, MARK_END = 0xFF, MARKS = 4 };
+
+static const struct expr *mark(struct regex_reader *reader, unsigned byte, uint32_t min, uint32_t max)
+{
+    return expr_repeat(reader->pool, expr_range(reader->pool, byte, byte), min, max);
+}
+
 /* Where alternatives are: the ends of a text are known outside of groups alone. */
 enum level { LEVEL_OUTERMOST, LEVEL_LOOK, LEVEL_GROUP };
 
@@ -274,10 +288,12 @@ static const struct expr *read_group(struct regex_reader *reader)
     const char *start = reader->at++;
     if (begins(reader, "?:")) {
         reader->at += 2;
+    } else if (reader->marks && (begins(reader, "?=") || begins(reader, "?!") || begins(reader, "?<=") ||
+                                    begins(reader, "?<!"))) {
+        return unsupported(reader, start, "lookaround beside ^ or $ within groups is not supported");
     } else if (begins(reader, "?=") || begins(reader, "?!") || begins(reader, "?<=") ||
                begins(reader, "?<!")) {
-        return unsupported(
-            reader, start, "lookahead is supported only at the beginning of a text, lookbehind nowhere");
+        return unsupported(reader, start, "lookahead and lookbehind are supported only outside of groups");
     } else if (begins(reader, "?<") || begins(reader, "?P<")) {
         while (peek(reader) != -1 && peek(reader) != '>' && peek(reader) != ')')
             reader->at++;
@@ -369,8 +385,9 @@ static const struct expr *read_atom(struct regex_reader *reader)
         return complain(reader, start, "there is nothing to repeat before this");
     case '^':
     case '$':
-        return unsupported(reader, start,
-            "^ and $ are supported only at the ends of the expression and its outermost alternatives");
+        reader->at++;
+        reader->has_anchors = true;
+        return mark(reader, c == '^' ? MARK_BEGIN : MARK_END, 1, REPEAT_UNLIMITED);
     case '\\':
         reader->at++;
         if (peek(reader) == 'B' || peek(reader) == 'A' || peek(reader) == 'Z')
@@ -390,44 +407,15 @@ static const struct expr *read_atom(struct regex_reader *reader)
     return ok(reader) ? char_expr(reader->pool, character, reader->spelling) : expr_none();
 }
 
-/* A lookahead at the beginning of a text: `(?=` or `(?!`, as an expression of the whole text. */
-struct look {
-    const struct expr *expr;
-    bool negative;
-};
-
-enum { MOST_LOOKS = 8 };
-
-static size_t read_looks(struct regex_reader *reader, struct look looks[MOST_LOOKS])
-{
-    size_t count = 0;
-    while (ok(reader) && (begins(reader, "(?=") || begins(reader, "(?!")) && count < MOST_LOOKS) {
-        const char *start = reader->at;
-        looks[count].negative = start[2] == '!';
-        reader->at += 3;
-        if (++reader->depth > READER_MAX_DEPTH)
-            complain(reader, start, "groups are nested too deep: at most 250 levels are possible");
-        looks[count++].expr = read_alternatives(reader, LEVEL_LOOK);
-        reader->depth--;
-        if (ok(reader) && peek(reader) != ')')
-            complain(reader, start, "the group has no ')'");
-        reader->at++;
-    }
-    return count;
-}
-
-/* The texts of an expression that lookaheads allow. */
+/* The texts of an expression that a lookaround allows; `look` has whole texts, too. */
 static const struct expr *filter(
-    struct regex_reader *reader, const struct expr *expr, const struct look *looks, size_t count)
+    struct regex_reader *reader, const struct expr *expr, const struct expr *look, bool negative)
 {
-    const struct dfa *dfa = count && ok(reader) ? dfa_of(reader->pool, expr) : NULL;
-    for (size_t i = 0; i < count && ok(reader); i++) {
-        const struct dfa *other = dfa_of(reader->pool, looks[i].expr);
-        dfa = (looks[i].negative ? dfa_without : dfa_both)(reader->pool, dfa, other);
-    }
-    if (count == 0 || !ok(reader) || !dfa)
-        return expr;
-    return dfa_is_empty(dfa) ? expr_none() : expr_dfa(reader->pool, dfa);
+    if (!ok(reader))
+        return expr_none();
+    const struct dfa *left = dfa_of(reader->pool, expr), *right = dfa_of(reader->pool, look);
+    const struct dfa *dfa = (negative ? dfa_without : dfa_both)(reader->pool, left, right);
+    return !dfa || dfa_is_empty(dfa) ? expr_none() : expr_dfa(reader->pool, dfa);
 }
 
 static const struct expr *any_text(struct regex_reader *reader)
@@ -441,33 +429,128 @@ static bool is_last(const struct regex_reader *reader, enum level level)
     return next == reader->end || *next == '|' || (level == LEVEL_LOOK && *next == ')');
 }
 
-static const struct expr *read_sequence(struct regex_reader *reader, enum level level)
+/* The inside of a lookaround, whose opening has `size` bytes, and its ')'. */
+static const struct expr *read_look(struct regex_reader *reader, size_t size, enum level level)
 {
+    const char *start = reader->at;
+    reader->at += size;
+    const struct expr *look = read_alternatives(reader, level);
+    if (ok(reader) && peek(reader) != ')')
+        return complain(reader, start, "the group has no ')'");
+    reader->at++;
+    return look;
+}
+
+static const struct expr *read_items(struct regex_reader *reader, enum level level, bool before);
+
+/* A sequence that may read marks; without them it is anywhere, or with SPELL_UTF8 the whole text. */
+static const struct expr *marked_sequence(struct regex_reader *reader)
+{
+    struct expr_pool *pool = reader->pool;
+    const struct expr *items = read_items(reader, LEVEL_GROUP, false);
+    const struct expr *begin = mark(reader, MARK_BEGIN, 1, REPEAT_UNLIMITED),
+                      *end = mark(reader, MARK_END, 1, REPEAT_UNLIMITED);
+    if (reader->spelling == SPELL_JSON) {
+        begin = EXPR_SEQUENCE_OF(pool, begin, any_text(reader));
+        end = EXPR_SEQUENCE_OF(pool, any_text(reader), end);
+    }
+    return EXPR_SEQUENCE_OF(pool, expr_optional(pool, begin), items, expr_optional(pool, end));
+}
+
+/* A sequence, or the rest of one. `before`: any text may precede it. Lookaround needs one end of the text: it
+ * is read outside of groups alone. */
+static const struct expr *read_items(struct regex_reader *reader, enum level level, bool before)
+{
+    struct expr_pool *pool = reader->pool;
     struct expr_list list = {0};
-    struct look looks[MOST_LOOKS] = {{0}};
-    size_t look_count = 0;
-    const bool outermost = level == LEVEL_OUTERMOST, search = outermost && reader->spelling == SPELL_JSON;
-    const bool begin_bound = outermost && peek(reader) == '^';
-    bool end_bound = false;
-    reader->at += begin_bound;
-    if (begin_bound || (outermost && !search))
-        look_count = read_looks(reader, looks);
-    if (search && !begin_bound)
-        expr_list_add(reader->pool, &list, any_text(reader));
+    const bool outermost = level == LEVEL_OUTERMOST;
+    bool after = outermost ? reader->spelling == SPELL_JSON : level == LEVEL_LOOK;
+    const struct expr *rest = expr_empty();
+    if (++reader->depth > READER_MAX_DEPTH)
+        complain(reader, reader->at, "groups are nested too deep: at most 250 levels are possible");
     while (ok(reader) && peek(reader) != -1 && peek(reader) != '|' && peek(reader) != ')') {
-        if (level != LEVEL_GROUP && peek(reader) == '$' && is_last(reader, level)) {
+        if (level != LEVEL_GROUP && !reader->marks && peek(reader) == '$' && is_last(reader, level)) {
             reader->at++;
-            end_bound = true;
+            after = false;
             break;
         }
+        if (outermost && (begins(reader, "(?=") || begins(reader, "(?!"))) {
+            const bool negative = reader->at[2] == '!';
+            const struct expr *look = read_look(reader, 3, LEVEL_LOOK);
+            rest = filter(reader, read_items(reader, level, false), look, negative);
+            after = false;
+            break;
+        }
+        if (outermost && (begins(reader, "(?<=") || begins(reader, "(?<!"))) {
+            const bool negative = reader->at[3] == '!';
+            const struct expr *look = read_look(reader, 4, LEVEL_GROUP);
+            const struct expr *text = expr_sequence(pool, list.items, list.count);
+            text = before ? EXPR_SEQUENCE_OF(pool, any_text(reader), text) : text;
+            list.count = 0;
+            before = false;
+            expr_list_add(
+                pool, &list, filter(reader, text, EXPR_SEQUENCE_OF(pool, any_text(reader), look), negative));
+            continue;
+        }
         const struct expr *atom = read_atom(reader);
-        expr_list_add(reader->pool, &list, ok(reader) ? read_repeats(reader, atom) : atom);
+        expr_list_add(pool, &list, ok(reader) ? read_repeats(reader, atom) : atom);
     }
-    if ((search || level == LEVEL_LOOK) && !end_bound)
-        expr_list_add(reader->pool, &list, any_text(reader));
-    const struct expr *expr = ok(reader) ? expr_sequence(reader->pool, list.items, list.count) : expr_none();
+    reader->depth--;
+    const struct expr *expr = ok(reader) ? expr_sequence(pool, list.items, list.count) : expr_none();
     expr_list_free(&list);
-    return filter(reader, expr, looks, look_count);
+    if (before)
+        expr = EXPR_SEQUENCE_OF(pool, any_text(reader), expr_shortest_end(pool, expr, true));
+    if (after)
+        expr = EXPR_SEQUENCE_OF(pool, expr_shortest_end(pool, expr, false), any_text(reader));
+    return EXPR_SEQUENCE_OF(pool, expr, rest);
+}
+
+/* The texts that an expression with marks matches, without them. */
+static const struct expr *without_marks(struct regex_reader *reader, const struct expr *marked)
+{
+    struct expr_pool *pool = reader->pool;
+    const struct expr *whole = EXPR_SEQUENCE_OF(
+        pool, mark(reader, MARK_BEGIN, MARKS, MARKS), any_text(reader), mark(reader, MARK_END, MARKS, MARKS));
+    const struct dfa *all = dfa_both(pool, dfa_of(pool, marked), dfa_of(pool, whole));
+    if (!all || dfa_is_empty(all))
+        return expr_none();
+    uint32_t first = 1;
+    for (int i = 0; i < MARKS; i++)
+        first = dfa_step(all, first, MARK_BEGIN);
+    struct dfa *dfa = dfa_new(pool, all->states, &all->classes);
+    for (uint32_t state = 1; dfa && state < all->states; state++) {
+        /* The first state and the one behind the marks change places. */
+        const uint32_t from = state == 1 ? first : state == first ? 1 : state;
+        uint32_t end = from;
+        for (int i = 0; i < MARKS; i++)
+            end = dfa_step(all, end, MARK_END);
+        dfa->accepts[state] = all->accepts[end];
+        for (uint32_t class = 0; class < dfa->classes.count; class ++) {
+            const uint32_t next = dfa_row(all, from)[class];
+            const bool marks = class == dfa->classes.of[MARK_BEGIN] || class == dfa->classes.of[MARK_END];
+            dfa_row(dfa, state)[class] = marks ? 0 : next == 1 ? first : next == first ? 1 : next;
+        }
+    }
+    /* States that only marks lead to, or out of, are dropped. */
+    const struct dfa *trimmed = dfa ? dfa_both(pool, dfa, dfa_of(pool, any_text(reader))) : NULL;
+    return !trimmed || dfa_is_empty(trimmed) ? expr_none() : expr_dfa(pool, trimmed);
+}
+
+static const struct expr *read_sequence(struct regex_reader *reader, enum level level)
+{
+    const char *start = reader->at;
+    const bool outermost = level == LEVEL_OUTERMOST, search = outermost && reader->spelling == SPELL_JSON;
+    const bool begin_bound = outermost && peek(reader) == '^';
+    reader->at += begin_bound;
+    const struct expr *expr = read_items(reader, level, search && !begin_bound);
+    if (!outermost || !reader->has_anchors || !ok(reader))
+        return expr;
+    reader->at = start;
+    reader->marks = true;
+    const struct expr *marked = marked_sequence(reader);
+    expr = ok(reader) ? without_marks(reader, marked) : expr_none();
+    reader->marks = reader->has_anchors = false;
+    return expr;
 }
 
 static const struct expr *read_alternatives(struct regex_reader *reader, enum level level)

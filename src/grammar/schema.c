@@ -9,8 +9,7 @@ enum { MOST_ALTERNATIVES = 500, MOST_DEPTH = 300, MOST_CHECKED = 64 };
 
 /* Keywords that change which values fit and cannot be enforced. Keywords that are not known are annotations,
  * as the specification says. */
-static const char *const refused[] = {
-    "unevaluatedProperties", "unevaluatedItems", "disallow", "extends", "divisibleBy"};
+static const char *const refused[] = {"disallow", "extends", "divisibleBy"};
 
 static void check_keywords(struct schema *schema, const struct json_value *node)
 {
@@ -163,6 +162,16 @@ static bool take_node(struct schema *schema, struct way *way, const struct json_
         node_list_add(pool, &way->pending, item);
     if (not )
         node_list_add(pool, &way->pending, made_not(schema, not ));
+    if (!schema->ref_alone) { /* since 2019-09 */
+        static const char *const keywords[] = {"unevaluatedProperties", "unevaluatedItems"};
+        for (size_t i = 0; i < 2; i++) {
+            const struct json_value *keyword = tree_member(node, keywords[i]);
+            const struct json_value *rest =
+                keyword ? schema_unevaluated(schema, node, keyword, i == 1) : NULL;
+            if (rest)
+                node_list_add(pool, &way->pending, rest);
+        }
+    }
     schema_choices(schema, node, &way->choices);
     return true;
 }

@@ -202,8 +202,7 @@ static const struct expr *read_pattern(struct schema *schema, const struct json_
 static const struct expr *string_without(struct schema *schema, const struct expr *expr)
 {
     struct expr_pool *pool = schema->pool;
-    const struct expr *any = expr_repeat(pool, schema->layout.character_here, 0, REPEAT_UNLIMITED);
-    const struct dfa *dfa = dfa_without(pool, dfa_of(pool, any), dfa_of(pool, expr));
+    const struct dfa *dfa = dfa_without(pool, layout_any_text(&schema->layout), dfa_of(pool, expr));
     return dfa ? expr_dfa(pool, dfa) : expr_none();
 }
 
@@ -276,7 +275,7 @@ static bool string_fits(struct schema *schema, const struct node_list *nodes, co
                 length <= schema_smallest(schema, nodes, "maxLength");
     schema_patterns(schema, nodes, &patterns);
     for (size_t i = 0; fits && i < patterns.count && schema->pool->status == SALVO_OK; i++)
-        fits = string_matches(&schema->layout, patterns.items[i], value->text);
+        fits = string_matches(&schema->layout, dfa_of(schema->pool, patterns.items[i]), value->text);
     expr_list_free(&patterns);
     return fits;
 }

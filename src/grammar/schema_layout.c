@@ -25,36 +25,57 @@ void layout_open(struct rule_list *rules, bool any, struct layout *out)
         out->character = expr_rule(pool, rules->character - 1);
 }
 
+struct salvo_text layout_written(struct layout *layout, struct salvo_text text)
+{
+    static const char hex[] = "0123456789abcdef";
+    char *out = expr_pool_new(layout->pool, text.size * 6 + 1);
+    size_t size = 0;
+    for (size_t i = 0; out && i < text.size; i++) {
+        const unsigned char byte = (unsigned char)text.data[i];
+        const char *found = byte ? strchr("\"\"\\\\\bb\ff\nn\rr\tt", byte) : NULL;
+        if (byte >= 0x20 && byte != '"' && byte != '\\') {
+            out[size++] = (char)byte;
+            continue;
+        }
+        out[size++] = '\\';
+        if (found) {
+            out[size++] = found[1];
+            continue;
+        }
+        out[size++] = 'u';
+        out[size++] = '0';
+        out[size++] = '0';
+        out[size++] = hex[byte >> 4];
+        out[size++] = hex[byte & 15];
+    }
+    return (struct salvo_text){out, out ? size : 0};
+}
+
 const struct expr *layout_spelled(struct layout *layout, struct salvo_text text, bool every_spelling)
 {
     struct expr_list list = {0};
+    if (!every_spelling) {
+        const struct salvo_text written = layout_written(layout, text);
+        return written.data ? expr_literal(layout->pool, written.data, written.size) : expr_none();
+    }
     for (size_t at = 0, size; at < text.size; at += size) {
         uint32_t character;
-        char escape[8] = "\\";
         size = utf8_read(text.data + at, text.size - at, &character);
         if (size == 0)
             break;
-        const char *found =
-            character < 0x80 && character ? strchr("\"\"\\\\\bb\ff\nn\rr\tt", (int)character) : NULL;
-        if (every_spelling) {
-            expr_list_add(layout->pool, &list, char_expr(layout->pool, character, SPELL_JSON));
-        } else if (found && (character < 0x20 || character == '"' || character == '\\')) {
-            escape[1] = found[1];
-            expr_list_add(layout->pool, &list, expr_literal(layout->pool, escape, 2));
-        } else if (character < 0x20) {
-            static const char hex[] = "0123456789abcdef";
-            escape[1] = 'u';
-            escape[2] = escape[3] = '0';
-            escape[4] = hex[character >> 4];
-            escape[5] = hex[character & 15];
-            expr_list_add(layout->pool, &list, expr_literal(layout->pool, escape, 6));
-        } else {
-            expr_list_add(layout->pool, &list, expr_literal(layout->pool, text.data + at, size));
-        }
+        expr_list_add(layout->pool, &list, char_expr(layout->pool, character, SPELL_JSON));
     }
     const struct expr *expr = expr_sequence(layout->pool, list.items, list.count);
     expr_list_free(&list);
     return expr;
+}
+
+const struct dfa *layout_any_text(struct layout *layout)
+{
+    if (!layout->any_text)
+        layout->any_text =
+            dfa_of(layout->pool, expr_repeat(layout->pool, layout->character_here, 0, REPEAT_UNLIMITED));
+    return layout->any_text;
 }
 
 const struct expr *layout_quoted(struct layout *layout, const struct expr *inside)

@@ -2,6 +2,7 @@
 #ifndef GRAMMAR_SCHEMA_LAYOUT_H
 #define GRAMMAR_SCHEMA_LAYOUT_H
 
+#include "grammar/dfa.h"
 #include "grammar/readers.h"
 
 struct layout {
@@ -13,14 +14,21 @@ struct layout {
     const struct expr *character;           /* a rule: one character of a string */
     const struct expr *character_here;      /* the same, not as a rule */
     const struct expr *special_character;   /* for schema_keys.c; NULL until it is needed */
+    const struct dfa *any_text;             /* for layout_any_text */
 };
 
 void layout_open(struct rule_list *rules, bool any, struct layout *out);
+
+/* The inside of a string as the library writes it; it lives in the pool, without data after an error. */
+struct salvo_text layout_written(struct layout *layout, struct salvo_text text);
 
 /* The inside of a string in every spelling, or as the library writes it, and the whole string. */
 const struct expr *layout_spelled(struct layout *layout, struct salvo_text text, bool every_spelling);
 const struct expr *layout_string(struct layout *layout, struct salvo_text text);
 const struct expr *layout_quoted(struct layout *layout, const struct expr *inside);
+
+/* The insides of all strings; NULL after an error. */
+const struct dfa *layout_any_text(struct layout *layout);
 
 struct layout_member {
     const struct expr *key, *value; /* the key with its quotes */

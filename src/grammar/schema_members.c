@@ -102,24 +102,16 @@ static void read_names(struct object_reader *reader)
     }
 }
 
-static bool key_matches(struct object_reader *reader, const struct dfa *keys, struct salvo_text name)
-{
-    struct expr_pool *pool = reader->schema->pool;
-    const struct dfa *key = dfa_of(pool, layout_spelled(&reader->schema->layout, name, false));
-    const struct dfa *both = dfa_both(pool, key, keys);
-    return both && !dfa_is_empty(both);
-}
-
 /* The schema of a named member. */
 static const struct expr *named_value(struct object_reader *reader, struct salvo_text name)
 {
     struct node_list goal = {0};
     struct expr_pool *pool = reader->schema->pool;
     bool matches[MOST_PATTERNS] = {false};
-    if (reader->keys && !key_matches(reader, reader->keys, name))
+    if (reader->keys && !string_matches(&reader->schema->layout, reader->keys, name))
         return expr_none();
     for (size_t i = 0; i < reader->pattern_count; i++)
-        matches[i] = key_matches(reader, reader->patterns[i].keys, name);
+        matches[i] = string_matches(&reader->schema->layout, reader->patterns[i].keys, name);
     for (size_t i = 0; i < reader->nodes->count; i++) {
         const struct json_value *node = reader->nodes->items[i];
         const struct json_value *property = tree_member_text(tree_member(node, "properties"), name);
@@ -244,9 +236,7 @@ static const struct expr *other_members(struct object_reader *reader)
     const struct expr *plain = plain_members(reader);
     if (plain || pool->status != SALVO_OK)
         return plain ? plain : expr_none();
-    const struct dfa *unnamed =
-        reader->keys ? reader->keys
-                     : dfa_of(pool, expr_repeat(pool, layout->character_here, 0, REPEAT_UNLIMITED));
+    const struct dfa *unnamed = reader->keys ? reader->keys : layout_any_text(layout);
     for (size_t i = 0; i < reader->names.count; i++)
         expr_list_add(pool, &list, layout_spelled(layout, name_of(reader->names.items[i]), true));
     if (list.count)

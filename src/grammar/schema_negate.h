@@ -11,6 +11,11 @@ const struct json_value *schema_negation(struct schema *schema, const struct jso
  * each must hold. */
 void schema_choices(struct schema *schema, const struct json_value *node, struct node_list *choices);
 
+/* The schema of members or items that no other keyword evaluates, in schema_unevaluated.c, as one that
+ * applies to the whole value. NULL after an error. */
+const struct json_value *schema_unevaluated(
+    struct schema *schema, const struct json_value *node, const struct json_value *keyword, bool items);
+
 /* Whether the alternatives of oneOf certainly exclude each other. */
 bool alternatives_are_disjoint(struct schema *schema, const struct json_value *list);
 

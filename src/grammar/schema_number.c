@@ -154,45 +154,46 @@ static const struct expr *magnitude_at_least(
 static const struct dfa *multiples(struct expr_pool *pool, uint32_t factor, uint32_t places)
 {
     enum { FIRST = 1, LEADING_ZERO = 2, NUMBERS = 3 };
+    enum { DIGIT_0 = 1, POINT = 11 }; /* classes of bytes */
     /* Behind the digits before the point come those with a point: 0 to `places` digits after it. A number may
      * not end with its point, so that each point has a state of its own. */
+    struct byte_classes classes = {0};
+    classes.count = POINT + 1;
+    classes.of['.'] = POINT;
+    for (unsigned digit = 0; digit < 10; digit++)
+        classes.of['0' + digit] = (uint8_t)(DIGIT_0 + digit);
     uint32_t count = NUMBERS + factor * (places + 3), point = NUMBERS + factor, first_place = point + factor;
-    struct dfa *dfa = expr_pool_new(pool, sizeof *dfa);
+    struct dfa *dfa = dfa_new(pool, count, &classes);
     if (!dfa)
         return NULL;
-    dfa->states = count;
-    dfa->next = expr_pool_new(pool, count * sizeof *dfa->next);
-    dfa->accepts = expr_pool_new(pool, count * sizeof *dfa->accepts);
-    if (!dfa->next || !dfa->accepts)
-        return NULL;
-    dfa->next[FIRST]['0'] = LEADING_ZERO;
+    dfa_row(dfa, FIRST)[DIGIT_0] = LEADING_ZERO;
     dfa->accepts[LEADING_ZERO] = true;
-    dfa->next[LEADING_ZERO]['.'] = point;
+    dfa_row(dfa, LEADING_ZERO)[POINT] = point;
     for (uint32_t remainder = 0; remainder < factor; remainder++) {
         uint32_t scaled = remainder;
         for (uint32_t place = 0; place < places; place++)
             scaled = scaled * 10 % factor;
         dfa->accepts[NUMBERS + remainder] = scaled == 0;
-        dfa->next[NUMBERS + remainder]['.'] = point + remainder;
+        dfa_row(dfa, NUMBERS + remainder)[POINT] = point + remainder;
         for (uint32_t digit = 0; digit < 10; digit++) {
             uint32_t next = (remainder * 10 + digit) % factor;
-            dfa->next[NUMBERS + remainder]['0' + digit] = NUMBERS + next;
+            dfa_row(dfa, NUMBERS + remainder)[DIGIT_0 + digit] = NUMBERS + next;
             if (remainder == 0 && digit > 0)
-                dfa->next[FIRST]['0' + digit] = NUMBERS + next;
+                dfa_row(dfa, FIRST)[DIGIT_0 + digit] = NUMBERS + next;
             /* first_place + factor * k: k + 1 digits after the point, the last row: only zeros more */
             if (places > 0)
-                dfa->next[point + remainder]['0' + digit] = first_place + next;
+                dfa_row(dfa, point + remainder)[DIGIT_0 + digit] = first_place + next;
             for (uint32_t place = 1; place < places; place++)
-                dfa->next[first_place + (place - 1) * factor + remainder]['0' + digit] =
+                dfa_row(dfa, first_place + (place - 1) * factor + remainder)[DIGIT_0 + digit] =
                     first_place + place * factor + next;
         }
         if (places == 0) {
-            dfa->next[point + remainder]['0'] = first_place + remainder;
-            dfa->next[first_place + remainder]['0'] = first_place + remainder;
+            dfa_row(dfa, point + remainder)[DIGIT_0] = first_place + remainder;
+            dfa_row(dfa, first_place + remainder)[DIGIT_0] = first_place + remainder;
             dfa->accepts[first_place + remainder] = remainder == 0;
         } else {
             uint32_t last = first_place + (places - 1) * factor + remainder;
-            dfa->next[last]['0'] = last;
+            dfa_row(dfa, last)[DIGIT_0] = last;
         }
         for (uint32_t place = 1; place <= places; place++) {
             scaled = remainder;

@@ -1,6 +1,7 @@
 #include "grammar/schema_string.h"
 
 #include "grammar/dfa.h"
+#include "grammar/regex_ends.h"
 
 #include <string.h>
 
@@ -180,15 +181,27 @@ const struct dfa *string_automaton(struct layout *layout, const struct string_li
 static bool accepts_all(struct layout *layout, const struct dfa *dfa)
 {
     struct expr_pool *pool = layout->pool;
-    const struct dfa *any = dfa_of(pool, expr_repeat(pool, layout->character_here, 0, REPEAT_UNLIMITED));
-    const struct dfa *missing = dfa_without(pool, any, dfa);
+    const struct dfa *missing = dfa_without(pool, layout_any_text(layout), dfa);
     return missing && dfa_is_empty(missing);
 }
 
-const struct expr *string_inside(struct layout *layout, const struct string_limits *limits)
+/* Leaves out the limits that the patterns have anyway. */
+static struct string_limits needed_limits(const struct string_limits *limits)
+{
+    struct string_limits needed = *limits;
+    for (size_t i = 0; i < limits->count; i++) {
+        const struct length_range range = expr_lengths(limits->all[i]);
+        needed.min = range.min >= limits->min ? 0 : needed.min;
+        needed.max = range.max <= limits->max ? REPEAT_UNLIMITED : needed.max;
+    }
+    return needed;
+}
+
+const struct expr *string_inside(struct layout *layout, const struct string_limits *all_limits)
 {
     struct expr_pool *pool = layout->pool;
-    if (limits->max < limits->min)
+    const struct string_limits needed = needed_limits(all_limits), *limits = &needed;
+    if (all_limits->max < all_limits->min)
         return expr_none();
     if (limits->count == 0)
         return expr_repeat(pool, layout->character, limits->min, limits->max);
@@ -206,9 +219,8 @@ const struct expr *string_inside(struct layout *layout, const struct string_limi
                                     : expr_counted(pool, dfa, limits->min, limits->max);
 }
 
-bool string_matches(struct layout *layout, const struct expr *expr, struct salvo_text text)
+bool string_matches(struct layout *layout, const struct dfa *dfa, struct salvo_text text)
 {
-    const struct dfa *dfa = dfa_both(
-        layout->pool, dfa_of(layout->pool, expr), dfa_of(layout->pool, layout_spelled(layout, text, false)));
-    return dfa && !dfa_is_empty(dfa);
+    const struct salvo_text written = layout_written(layout, text);
+    return dfa && written.data && dfa_accepts(dfa, written);
 }

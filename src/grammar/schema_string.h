@@ -21,7 +21,7 @@ const struct expr *string_inside(struct layout *layout, const struct string_limi
 /* The same as an automaton; NULL after an error. */
 const struct dfa *string_automaton(struct layout *layout, const struct string_limits *limits);
 
-/* Whether the inside of a string, in UTF-8, matches an expression of its spellings. */
-bool string_matches(struct layout *layout, const struct expr *expr, struct salvo_text text);
+/* Whether an automaton over the insides of strings accepts one, given in UTF-8. */
+bool string_matches(struct layout *layout, const struct dfa *dfa, struct salvo_text text);
 
 #endif

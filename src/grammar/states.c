@@ -172,6 +172,23 @@ static int compare_calls(const void *left, const void *right)
     return compare_items(&a->item, &b->item);
 }
 
+/* Most states have few items. */
+static void sort_items(struct item *items, size_t count)
+{
+    enum { FEW = 40 };
+    if (count > FEW) {
+        qsort(items, count, sizeof *items, compare_items);
+        return;
+    }
+    for (size_t i = 1; i < count; i++) {
+        const struct item item = items[i];
+        size_t at = i;
+        for (; at > 0 && compare_items(&items[at - 1], &item) > 0; at--)
+            items[at] = items[at - 1];
+        items[at] = item;
+    }
+}
+
 /* ---- New states ---- */
 
 static uint32_t hash_kernel(const struct item *items, size_t count)
@@ -404,7 +421,7 @@ static enum salvo_status find_state(struct states *states, uint32_t *out)
         *out = STATE_DEAD;
         return SALVO_OK;
     }
-    qsort(states->items, states->item_count, sizeof *states->items, compare_items);
+    sort_items(states->items, states->item_count);
     uint32_t hash = hash_kernel(states->items, states->item_count);
     for (uint32_t slot = hash & states->slot_mask; states->slots && states->slots[slot];
          slot = (slot + 1) & states->slot_mask) {
@@ -453,6 +470,42 @@ enum salvo_status states_compute(struct states *states, uint32_t state, unsigned
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "the grammar is too ambiguous: one token needs more than %d items",
             STATES_MOST_EFFORT));
     states->list[state]->next[class] = *out + 1;
+cleanup:
+    return status;
+}
+
+/* For each class, the items of a state that read its bytes, a bit for each. */
+static void find_readers(const struct states *states, const struct parser_state *state, uint64_t readers[256])
+{
+    for (uint32_t i = 0; i < state->read_count; i++) {
+        const uint32_t set = states->network->nodes[state->reads[i].node].other;
+        for (unsigned word = 0; word < 4; word++) {
+            for (uint64_t bits = states->network->set_classes[set][word]; bits; bits &= bits - 1)
+                readers[word * 64 + (unsigned)__builtin_ctzll(bits)] |= UINT64_C(1) << i;
+        }
+    }
+}
+
+enum salvo_status states_compute_all(struct states *states, uint32_t state)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t class_count = states->network->class_count;
+    const bool few = states->list[state]->read_count <= 64;
+    uint64_t known[256], readers[256] = {0};
+    uint32_t targets[256], count = 0, target;
+    if (few)
+        find_readers(states, states->list[state], readers);
+    for (unsigned class = 0; class < class_count; class ++) {
+        uint32_t at = few ? 0 : count;
+        while (at < count && known[at] != readers[class])
+            at++;
+        if (at == count) {
+            TRY(states_step(states, state, class, &target));
+            known[count] = readers[class];
+            targets[count++] = target;
+        }
+        states->list[state]->next[class] = targets[at] + 1;
+    }
 cleanup:
     return status;
 }

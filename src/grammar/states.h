@@ -83,6 +83,9 @@ static inline enum salvo_status states_step(
     return states_compute(states, state, class, out);
 }
 
+/* The states after every byte. Classes that the same items read are computed once. */
+enum salvo_status states_compute_all(struct states *states, uint32_t state);
+
 /* Room for the mask of a state, zeroed: its `mask` is set. */
 enum salvo_status states_new_mask(struct states *states, uint32_t state);
 

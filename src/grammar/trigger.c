@@ -63,7 +63,10 @@ static void complete_search(struct search *search)
 /* Texts whose only trigger is at their end, or texts without a trigger. */
 static const struct expr *free_text(struct expr_pool *pool, const struct search *search, bool with_trigger)
 {
-    struct dfa *dfa = dfa_new(pool, search->count);
+    struct byte_classes classes = {.count = 256};
+    for (unsigned byte = 0; byte < 256; byte++)
+        classes.of[byte] = (uint8_t)byte;
+    struct dfa *dfa = dfa_new(pool, search->count, &classes);
     for (uint32_t state = 1; dfa && state < search->count; state++) {
         if (search->found[state]) {
             dfa->accepts[state] = with_trigger;
@@ -72,7 +75,7 @@ static const struct expr *free_text(struct expr_pool *pool, const struct search 
         dfa->accepts[state] = !with_trigger;
         for (unsigned byte = 0; byte < 256; byte++) {
             const uint32_t next = search->next[state][byte];
-            dfa->next[state][byte] = with_trigger || !search->found[next] ? next : 0;
+            dfa_row(dfa, state)[byte] = with_trigger || !search->found[next] ? next : 0;
         }
     }
     return dfa ? expr_free_text(pool, dfa) : expr_none();

@@ -1,4 +1,6 @@
-"""Random regular expressions and texts, against Python's re with ASCII classes."""
+"""Random regular expressions and texts, against Python's re with ASCII classes; also as patterns of JSON Schema,
+which match parts of strings, with anchors and lookaround."""
+import json
 import random
 import re
 import sys
@@ -44,6 +46,19 @@ def expression(rng, depth):
     return "(?:" + expression(rng, depth - 1) + ")" + repeat
 
 
+def search_expression(rng):
+    """An alternative with anchors, also within groups, or with lookaround outside of groups."""
+    parts = [expression(rng, rng.randint(0, 2)) for _ in range(rng.randint(1, 3))]
+    place = rng.randint(0, len(parts))
+    if rng.random() < 0.5:
+        kind = rng.choice(["(?=%s)", "(?!%s)", "(?<=%s)", "(?<!%s)"])
+        parts.insert(place, kind % (literal(rng) if "<" in kind else expression(rng, 1)))
+    else:
+        group = rng.choice(["(^|%s)", "(%s|$)", "(?:^%s)?", "(%s$)?", "(^|$|%s)", "(^(^%s|a)$)"])
+        parts.insert(place, group % expression(rng, 1))
+    return rng.choice(["", "^"]) + "".join(parts) + rng.choice(["", "$"])
+
+
 def sample(rng, size):
     return "".join(rng.choice(ALPHABET) for _ in range(size))
 
@@ -79,6 +94,17 @@ def main():
         for text in sorted(texts):
             messages.append(b"T" + text.encode())
             expected.append((pattern, text, bool(compiled.fullmatch(text))))
+    for _ in range(COUNT // 4):
+        pattern = "|".join(search_expression(rng) for _ in range(rng.choice([1, 1, 2])))
+        # $ of ECMAScript is \Z of Python.
+        compiled = re.compile(re.sub(r"\\.|\$", lambda found: "\\Z" if found[0] == "$" else found[0], pattern, flags=re.S), re.ASCII)
+        texts = {""} | {sample(rng, size) for size in range(1, 6)}
+        texts |= {mutate(rng, found.group()) for found in map(compiled.search, sorted(texts)) if found}
+        messages.append(b"S" + json.dumps({"type": "string", "pattern": pattern}).encode())
+        expected.append((pattern, None, "ok"))
+        for text in sorted(texts):
+            messages.append(b"T" + json.dumps(text, ensure_ascii=rng.random() < 0.5).encode())
+            expected.append((pattern, text, bool(compiled.search(text))))
     answers = exchange(TOOL, messages)
     assert len(answers) == len(expected), (len(answers), len(expected))
     matches = wrong = 0

@@ -58,6 +58,19 @@ static const struct schema_case cases[] = {
      "\"additionalProperties\":false}",
         {"{\"x\":1}", "{\"xy\":5}", "{\"y\":null}", "{\"ay\":5.5}"},
         {"{\"xy\":4}", "{\"x\":1.5}", "{\"z\":1}", "{\"y\":4}"}},
+    {"{\"type\":\"object\",\"properties\":{\"a\":true},\"allOf\":[{\"patternProperties\":{\"^x\":true}},{\"$"
+     "ref\":"
+     "\"#/$defs/b\"}],\"not\":{\"properties\":{\"c\":{\"const\":1}},\"required\":[\"c\"]},\"$defs\":{\"b\":{"
+     "\"properties\":{\"b\":true}}},\"unevaluatedProperties\":{\"const\":2}}",
+        {"{\"a\":1,\"b\":1}", "{\"xy\":1}", "{\"c\":2}"}, {"{\"c\":1}", "{\"a\":1,\"d\":1}", "{\"c\":3}"}},
+    {"{\"type\":\"array\",\"prefixItems\":[true],\"allOf\":[{\"prefixItems\":[true,true]}],"
+     "\"unevaluatedItems\":"
+     "false}",
+        {"[]", "[1,2]"}, {"[1,2,3]"}},
+    {"{\"type\":\"string\",\"pattern\":\"^a(?!.*-$)[a-z-]*(?<!b)$\"}", {"\"a\"", "\"a-c\""},
+        {"\"a-\"", "\"ab\"", "\"b\""}},
+    {"{\"type\":\"string\",\"pattern\":\"(^|,)on(,|$)\"}", {"\"on\"", "\"a,on\"", "\"on,b\""},
+        {"\"xon\"", "\"on \""}},
     {"{\"type\":\"object\",\"minProperties\":1,\"maxProperties\":2}", {"{\"a\":1}", "{\"a\":1,\"b\":2}"},
         {"{}", "{\"a\":1,\"b\":2,\"c\":3}"}},
     {"{\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"string\"}],\"maxLength\":1}", {"5", "\"a\""},
@@ -162,7 +175,8 @@ static void test_errors(void **state)
         {"{\"properties\":{\"a\":{\"not\":{\"uniqueItems\":true}}}}",
             "schema: /properties/a/not/uniqueItems: this keyword cannot be enforced within not"},
         {"{\"items\":{\"uniqueItems\":true}}", "/items/uniqueItems: uniqueItems can be enforced only"},
-        {"{\"unevaluatedProperties\":false}", "/unevaluatedProperties: this keyword"},
+        {"{\"unevaluatedProperties\":false,\"anyOf\":[{\"properties\":{\"a\":true}},{}]}",
+            "/unevaluatedProperties: this keyword"},
         {"{\"not\":{}}", "no text can match"},
         {"{\"type\":\"text\"}", "/type: this is no type"},
         {"{\"type\":\"string\",\"format\":\"regex\"}", "/format: this format is not supported"},

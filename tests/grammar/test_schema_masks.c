@@ -230,7 +230,8 @@ static void test_json_text(void **state)
         assert_int_equal(dfa->accepts[same[from]], from == TEXT_BODY);
         for (unsigned byte = 0; byte < 256; byte++) {
             enum json_text_state to = json_text_next(from, byte);
-            uint32_t expected = dfa->next[same[from]][byte];
+            uint32_t expected = dfa_step(dfa, same[from], byte);
+            assert_true(json_text_kind_begins(byte) || to == json_text_next(from, byte - 1));
             assert_int_equal(to == TEXT_DEAD, expected == 0);
             if (to != TEXT_DEAD && !same[to]) {
                 same[to] = expected;

@@ -83,6 +83,10 @@ def object_schema(rng, depth):
         for word in ("then", "else"):
             if rng.random() < 0.7:
                 schema[word] = rng.choice([{"required": [rng.choice(KEYS)]}, object_schema(rng, depth - 1), False])
+    if rng.random() < 0.15:
+        schema["allOf"] = [{"properties": {rng.choice(KEYS): some_schema(rng, depth - 1)}}]
+        schema["unevaluatedProperties"] = rng.choice([False, False, {"type": "integer"}])
+        schema.pop("additionalProperties", None)
     if rng.random() < 0.3:
         del schema["type"]
     if rng.random() < 0.2:

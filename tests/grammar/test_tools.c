@@ -273,9 +273,8 @@ static void bad_tools_are_refused(void **state)
         {"[{\"type\":\"function\",\"function\":{\"name\":\"a b\"}}]", "tool 1"},
         {"[{\"type\":\"function\",\"function\":{\"name\":7}}]", "tool 1"},
         {"[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"strict\":true,\"parameters\":{"
-         "\"unevaluatedItems\":{"
-         "}}}}]",
-            "tool 'a': grammar: line 1: schema: /unevaluatedItems"},
+         "\"divisibleBy\":2}}}]",
+            "tool 'a': grammar: line 1: schema: /divisibleBy"},
     };
     struct salvo_tool_form *form = open_form(families[0].template);
     struct salvo_grammar *grammar;
