@@ -127,7 +127,7 @@ class Tools(unittest.TestCase):
         server = self.serve(TEMPLATES["hermes"])
         bad_call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": "{"}}
         for more in ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, {"tools": [{"type": "function"}]},
-                     {"tools": [{**ADD, "function": {**ADD["function"], "parameters": {"unevaluatedItems": {}}}}]},
+                     {"tools": [{**ADD, "function": {**ADD["function"], "parameters": {"divisibleBy": 2}}}]},
                      {"messages": USER + [{"role": "assistant", "tool_calls": [bad_call]}]},
                      {"messages": USER + [{"role": "assistant", "tool_calls": [{}]}]},
                      {"messages": USER + [{"role": "assistant", "tool_calls": 1}]}, {"response_format": {"type": "json_object"}}):
