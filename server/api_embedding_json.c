@@ -76,7 +76,7 @@ bool api_embedding_request_fits(
         if (count <= context || request->truncate)
             continue;
         api_fail(error, 400, "input",
-            "'input': text %zu has %zu tokens, more than the context size of %" PRIu32 " tokens", i + 1,
+            "'input': text %zu of %zu tokens exceeds the available context size of %" PRIu32 " tokens", i + 1,
             count, context);
         error->type = "exceed_context_size_error";
         error->n_prompt_tokens = count;

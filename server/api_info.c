@@ -125,7 +125,9 @@ static void write_template(struct json_writer *json, const struct api_model *mod
     json_string(json, form->marker);
     json_end(json, '}');
     json_key(json, "chat_template");
-    if (salvo_model_find(model->model, "tokenizer.chat_template", &value) && value.type == SALVO_STRING)
+    if (model->template_text.size)
+        json_text(json, model->template_text);
+    else if (salvo_model_find(model->model, "tokenizer.chat_template", &value) && value.type == SALVO_STRING)
         json_text(json, value.text);
     else
         json_string(json, "");
@@ -179,6 +181,13 @@ void api_get_props(struct api_server *server, struct http_exchange *exchange)
     json_string(&json, api_fingerprint());
     json_end(&json, '}');
     api_reply_json(server, exchange, &json, &out);
+}
+
+void api_get_adapters(struct api_server *server, struct http_exchange *exchange)
+{
+    static char none[] = "[]";
+    const struct buffer out = {none, sizeof none - 1, 0};
+    api_reply(server, exchange, 200, &out);
 }
 
 void api_get_slots(struct api_server *server, struct http_exchange *exchange)

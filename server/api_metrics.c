@@ -3,6 +3,7 @@
 
 #include "base/decimal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,6 +40,8 @@ COUNTER(answer_rate, model->answer_seconds > 0 ? (double)counters->tokens / mode
 
 static const struct metric metrics[] = {
     {"llamacpp:prompt_tokens_total", "counter", "prompt tokens computed", prompt_tokens},
+    {"llamacpp:prompt_tokens_cached_total", "counter", "prompt tokens that were not computed again",
+        cached_tokens},
     {"llamacpp:prompt_seconds_total", "counter", "time from session to first token", prompt_seconds},
     {"llamacpp:tokens_predicted_total", "counter", "tokens generated", tokens},
     {"llamacpp:tokens_predicted_seconds_total", "counter", "time from first to last token", answer_seconds},
@@ -47,7 +50,6 @@ static const struct metric metrics[] = {
     {"llamacpp:predicted_tokens_seconds", "gauge", "average tokens generated a second", answer_rate},
     {"llamacpp:requests_processing", "gauge", "requests that have a session", running},
     {"llamacpp:requests_deferred", "gauge", "requests that wait for a session", waiting},
-    {"salvo:cached_tokens_total", "counter", "prompt tokens that were not computed again", cached_tokens},
     {"salvo:requests_paused", "gauge", "requests whose reader is slower than the model", paused},
     {"salvo:requests_submitted_total", "counter", "requests accepted", submitted},
     {"salvo:requests_refused_total", "counter", "requests refused", refused},
@@ -100,7 +102,7 @@ static bool write_models(const struct api_server *server, struct buffer *out)
             if (atomic_load(&model->state) != API_MODEL_READY && !model->failures)
                 continue; /* was never ready */
             const struct salvo_scheduler_counters counters = api_model_counters(model);
-            ok = add(out, metrics[i].name) && add_label(out, model->id) &&
+            ok = add(out, metrics[i].name) && (server->model_count == 1 || add_label(out, model->id)) &&
                  add_value(out, metrics[i].value(model, &counters));
         }
     }
@@ -138,6 +140,7 @@ void api_get_metrics(struct api_server *server, struct http_exchange *exchange)
     struct buffer out = {0};
     struct http_header headers[API_HEADERS];
     struct api_error error;
+    char started[24];
     if (!server->metrics) {
         api_fail(&error, 501, NULL, "the server was started without --metrics");
         api_reply_error(server, exchange, &error);
@@ -145,6 +148,8 @@ void api_get_metrics(struct api_server *server, struct http_exchange *exchange)
     }
     if (write_models(server, &out) && write_http(server, &out)) {
         api_headers(server, exchange, "text/plain; version=0.0.4; charset=utf-8", headers);
+        snprintf(started, sizeof started, "%" PRId64, server->started);
+        api_add_header(headers, "Process-Start-Time-Unix", started);
         http_reply(exchange, 200, headers, out.data, out.size);
     } else {
         api_fail(&error, 503, NULL, "not enough memory for the answer");

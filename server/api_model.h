@@ -24,6 +24,7 @@ struct api_model {
     const char *id; /* the name that requests use */
     struct salvo_model *model;
     struct salvo_template *chat;
+    struct salvo_text template_text; /* of an option; empty: the model's own */
     struct salvo_tool_form *form;
     struct api_defaults defaults;
     const struct salvo_engine_options *options;

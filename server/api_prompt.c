@@ -197,6 +197,28 @@ static bool find_thinking(struct api_model *model, const struct api_prompt *prom
     return ok || api_out_of_memory(error);
 }
 
+/* Text that continues another one. Some tokenizers put a blank before a text: behind a newline they do not.
+ */
+static bool append_rest(
+    struct api_model *model, struct salvo_text rest, struct api_prompt *prompt, struct api_error *error)
+{
+    struct buffer behind = {0};
+    int32_t *line = NULL, *ids = NULL;
+    size_t line_count = 0, count = 0;
+    if (buffer_append(&behind, "\n", 1) != SALVO_OK ||
+        buffer_append(&behind, rest.data, rest.size) != SALVO_OK ||
+        salvo_tokenize(model->model, "\n", 1, 0, &line, &line_count) != SALVO_OK ||
+        salvo_tokenize(model->model, behind.data, behind.size, 0, &ids, &count) != SALVO_OK)
+        count = 0;
+    const bool is_apart = count > line_count && memcmp(ids, line, line_count * sizeof *line) == 0;
+    const bool ok = is_apart ? api_append_ids(prompt, ids + line_count, count - line_count, error)
+                             : api_append_text(model, rest, 0, prompt, error);
+    salvo_free(line);
+    salvo_free(ids);
+    buffer_free(&behind);
+    return ok;
+}
+
 static bool read_chat(
     struct api_model *model, struct api_request *request, struct api_prompt *prompt, struct api_error *error)
 {
@@ -212,7 +234,7 @@ static bool read_chat(
     bool ok = api_append_ids(prompt, ids, count, error);
     salvo_free(ids);
     if (ok && rest.size)
-        ok = api_append_text(model, rest, 0, prompt, error);
+        ok = append_rest(model, rest, prompt, error);
     return ok && find_thinking(model, prompt, request, error);
 }
 

@@ -152,6 +152,7 @@ static bool read_flags(const struct api_value *root, struct api_request *request
         !api_get_bool(root, "return_tokens", &request->return_tokens, error) ||
         !api_get_bool(root, "timings_per_token", &request->timings_per_token, error) ||
         !api_get_bool(root, "cache_prompt", &request->cache_prompt, error) ||
+        !api_get_bool(root, "verbose", &request->verbose, error) ||
         !api_get_bool(root, "ignore_eos", &request->ignore_end, error))
         return false;
     request->echo = request->echo && request->style == API_TEXT;
@@ -294,7 +295,7 @@ bool api_read_messages(const struct api_value *root, struct api_request *request
 {
     const struct api_value *messages = api_member(root, "messages"), *last = NULL, *before = NULL;
     const struct api_value *variables = api_member(root, "chat_template_kwargs");
-    bool add_prompt = true;
+    bool add_prompt = true, continues = false;
     size_t index = 0;
     if (!messages || messages->kind != JSON_ARRAY_BEGIN || messages->count == 0)
         return api_fail(error, 400, "messages", "'messages': expected an array of messages");
@@ -306,10 +307,18 @@ bool api_read_messages(const struct api_value *root, struct api_request *request
     }
     if (variables && variables->kind != JSON_OBJECT_BEGIN)
         return api_fail(error, 400, "chat_template_kwargs", "'chat_template_kwargs': expected an object");
-    if (!api_get_bool(root, "add_generation_prompt", &add_prompt, error))
+    if (!api_get_bool(root, "add_generation_prompt", &add_prompt, error) ||
+        !api_get_bool(root, "continue_final_message", &continues, error))
         return false;
-    request->no_generation_prompt = !add_prompt;
-    request->continue_last = add_prompt && has_role(last, "assistant") && api_member(last, "content");
+    const bool can_continue = has_role(last, "assistant") && api_member(last, "content");
+    if (continues && add_prompt && api_member(root, "add_generation_prompt"))
+        return api_fail(error, 400, "continue_final_message",
+            "'continue_final_message' and 'add_generation_prompt' cannot both be true");
+    if (continues && !can_continue)
+        return api_fail(error, 400, "continue_final_message",
+            "'continue_final_message': expected a last message of the assistant with content");
+    request->no_generation_prompt = !add_prompt && !continues;
+    request->continue_last = (add_prompt || continues) && can_continue;
     if (request->continue_last && before && has_role(before, "assistant"))
         return api_fail(error, 400, "messages", "'messages': the last two messages are of the assistant");
     request->is_chat = true;
@@ -413,6 +422,7 @@ void api_request_begin(enum api_style style, const struct api_defaults *defaults
         .is_infill = style == API_INFILL,
         .model = "",
         .cache_prompt = true,
+        .verbose = defaults->verbose,
         .sampler = defaults->sampler,
         .n = 1,
         .slot = -1};

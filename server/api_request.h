@@ -27,6 +27,7 @@ enum {
 struct api_defaults {
     struct salvo_sampler sampler; /* seed SALVO_SEED_RANDOM: a random one for each request */
     int64_t max_tokens;           /* default and upper limit; -1: none */
+    bool verbose;
 };
 
 struct api_request {
@@ -35,6 +36,7 @@ struct api_request {
     const char *model;            /* "" if the request names none */
     bool stream, include_usage, echo, return_tokens, timings_per_token;
     bool cache_prompt, ignore_end;
+    bool verbose;       /* a chat's answer has `__verbose`, the answer of API_LLAMA */
     bool logprobs;      /* of answer tokens */
     uint32_t top_count; /* most likely tokens at each place */
     uint32_t n;         /* answers of each prompt */

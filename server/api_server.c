@@ -61,7 +61,7 @@ void api_task_end(struct api_task *task)
 
 /* ---- Answers ---- */
 
-static void add_header(struct http_header headers[API_HEADERS], const char *name, const char *value)
+void api_add_header(struct http_header headers[API_HEADERS], const char *name, const char *value)
 {
     size_t count = 0;
     while (headers[count].name)
@@ -97,7 +97,7 @@ void api_headers(struct api_server *server, struct http_exchange *exchange, cons
         uint64_t random = 0;
         (void)getrandom(&random, sizeof random, 0); /* a name, no secret */
         snprintf(server->request_id, sizeof server->request_id, "req_%016" PRIx64, random);
-        add_header(out, "request-id", server->request_id);
+        api_add_header(out, "request-id", server->request_id);
     }
 }
 
@@ -126,11 +126,11 @@ void api_reply_error(struct api_server *server, struct http_exchange *exchange, 
         api_write_error(&json, error);
     snprintf(retry, sizeof retry, "%u", error->retry_after);
     if (error->retry_after)
-        add_header(headers, "Retry-After", retry);
+        api_add_header(headers, "Retry-After", retry);
     if (error->status == 401)
-        add_header(headers, "WWW-Authenticate", "Bearer");
+        api_add_header(headers, "WWW-Authenticate", "Bearer");
     if (error->allow)
-        add_header(headers, "Allow", error->allow);
+        api_add_header(headers, "Allow", error->allow);
     if (json.status == SALVO_OK)
         http_reply(exchange, error->status, headers, buffer.data, buffer.size);
     else

@@ -62,6 +62,7 @@ void api_reply_error(
 enum { API_HEADERS = 12 };
 void api_headers(struct api_server *server, struct http_exchange *exchange, const char *type,
     struct http_header out[API_HEADERS]);
+void api_add_header(struct http_header headers[API_HEADERS], const char *name, const char *value);
 
 /* ---- Models ---- */
 
@@ -90,12 +91,22 @@ const struct api_route *api_find_route(const char *path);
 
 struct api_task *api_generation_new(const struct api_route *route);
 /* api_text.c */
-enum { API_TOKENIZE, API_DETOKENIZE, API_APPLY_TEMPLATE, API_COUNT_TOKENS, API_SHOW };
+enum {
+    API_TOKENIZE,
+    API_DETOKENIZE,
+    API_APPLY_TEMPLATE,
+    API_COUNT_TOKENS, /* of API_ANTHROPIC */
+    API_COUNT_CHAT,
+    API_COUNT_RESPONSES,
+    API_SHOW,
+    API_RERANK /* 501 */
+};
 struct api_task *api_text_new(const struct api_route *route);
 /* api_embeddings.c */
 struct api_task *api_embeddings_new(const struct api_route *route);
 /* api_info.c */
 void api_get_health(struct api_server *server, struct http_exchange *exchange);
+void api_get_adapters(struct api_server *server, struct http_exchange *exchange); /* LoRA: none */
 void api_get_models(struct api_server *server, struct http_exchange *exchange);
 void api_get_model(struct api_server *server, struct http_exchange *exchange);
 void api_get_props(struct api_server *server, struct http_exchange *exchange);

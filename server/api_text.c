@@ -125,16 +125,18 @@ static bool apply_template(
     return ok;
 }
 
-static bool count_tokens(
-    struct api_model *model, const struct api_task *task, struct json_writer *json, struct api_error *error)
+static bool count_tokens(struct api_model *model, const struct api_task *task, enum api_style style,
+    struct json_writer *json, struct api_error *error)
 {
     struct api_request request;
     struct api_prepared prepared = {0};
-    const bool ok = api_dialect_parse(task->body, task->body_size, API_ANTHROPIC_COUNT, &model->defaults,
-                        &request, error) &&
-                    api_prepare(model, &request, &prepared, error);
+    const bool ok =
+        api_dialect_parse(task->body, task->body_size, style, &model->defaults, &request, error) &&
+        api_prepare(model, &request, &prepared, error);
     if (ok) {
         json_begin(json, '{');
+        if (style == API_RESPONSES)
+            api_write_text(json, "object", "response.input_tokens");
         api_write_number(json, "input_tokens", prepared.prompts[0].count);
         json_end(json, '}');
     }
@@ -172,7 +174,13 @@ static bool answer(struct text_task *own, const struct api_value *root)
     else if (own->number == API_DETOKENIZE)
         ok = detokenize(model, root, &json, &task->error);
     else if (own->number == API_COUNT_TOKENS)
-        ok = count_tokens(model, task, &json, &task->error);
+        ok = count_tokens(model, task, API_ANTHROPIC_COUNT, &json, &task->error);
+    else if (own->number == API_COUNT_CHAT)
+        ok = count_tokens(model, task, API_CHAT, &json, &task->error);
+    else if (own->number == API_COUNT_RESPONSES)
+        ok = count_tokens(model, task, API_RESPONSES, &json, &task->error);
+    else if (own->number == API_RERANK)
+        ok = api_fail(&task->error, 501, NULL, "reranking is not supported");
     else if (own->number == API_SHOW)
         ok = show(model, task, root, &json, &task->error);
     else

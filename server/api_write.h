@@ -41,6 +41,10 @@ void api_event_end(struct api_stream *stream, const struct json_writer *json);
 struct json_writer api_line_begin(struct api_stream *stream);
 void api_line_end(struct api_stream *stream, const struct json_writer *json);
 
+/* The whole answer of API_LLAMA, whatever the dialect of the request. */
+void api_write_llama_answer(
+    struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice);
+
 /* Members of an open object: settings of a request or of the server. */
 void api_write_settings(struct json_writer *json, const struct salvo_sampler *sampler, int64_t max_tokens);
 

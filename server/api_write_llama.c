@@ -32,8 +32,24 @@ void api_write_settings(struct json_writer *json, const struct salvo_sampler *sa
     key_float(json, "frequency_penalty", sampler->frequency_penalty);
 }
 
-static void write_request_settings(struct json_writer *json, const struct api_request *request)
+static void write_biases(struct json_writer *json, const struct api_prepared *prepared)
 {
+    json_key(json, "logit_bias");
+    json_begin(json, '[');
+    for (size_t i = 0; i < prepared->bias_count; i++) {
+        json_begin(json, '{');
+        json_key(json, "bias");
+        json_float(json, (double)prepared->biases[i], true);
+        json_key(json, "token");
+        json_signed(json, prepared->bias_ids[i]);
+        json_end(json, '}');
+    }
+    json_end(json, ']');
+}
+
+static void write_request_settings(struct json_writer *json, const struct api_answer *answer)
+{
+    const struct api_request *request = answer->request;
     json_key(json, "generation_settings");
     json_begin(json, '{');
     api_write_settings(json, &request->sampler, request->max_tokens);
@@ -47,6 +63,7 @@ static void write_request_settings(struct json_writer *json, const struct api_re
     json_key(json, "ignore_eos");
     json_bool(json, request->ignore_end);
     key_number(json, "n_probs", request->top_count);
+    write_biases(json, answer->prepared);
     json_end(json, '}');
 }
 
@@ -98,7 +115,7 @@ static void write_part(
     json_end(json, '}');
 }
 
-static void write_whole(
+void api_write_llama_answer(
     struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice)
 {
     static const struct buffer none;
@@ -115,7 +132,7 @@ static void write_whole(
     json_string(json, answer->model->id);
     key_number(json, "tokens_predicted", choice->tokens);
     key_number(json, "tokens_evaluated", choice->prompt_tokens);
-    write_request_settings(json, request);
+    write_request_settings(json, answer);
     write_prompt(json, answer, choice);
     json_key(json, "has_new_line");
     json_bool(json, choice->has_new_line);
@@ -158,7 +175,7 @@ static void write_fields(
     struct json_writer own = api_json(&whole);
     struct api_document document = {0};
     struct api_error error;
-    write_whole(&own, answer, choice);
+    api_write_llama_answer(&own, answer, choice);
     if (own.status != SALVO_OK || !api_document_parse(whole.data, whole.size, &document, &error))
         json->status = own.status != SALVO_OK ? own.status : SALVO_ERROR_MEMORY;
     json_begin(json, '{');
@@ -181,7 +198,7 @@ static void write_last(
     if (answer->request->response_fields)
         write_fields(json, answer, choice);
     else
-        write_whole(json, answer, choice);
+        api_write_llama_answer(json, answer, choice);
 }
 
 /* One object for one prompt, a list for several. */

@@ -160,6 +160,15 @@ static void write_choice(
     json_end(json, '}');
 }
 
+static void write_verbose(
+    struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice)
+{
+    if (!answer->request->verbose || !is_chat(answer))
+        return;
+    json_key(json, "__verbose");
+    api_write_llama_answer(json, answer, choice);
+}
+
 static void write_answer(struct json_writer *json, const struct api_answer *answer)
 {
     json_begin(json, '{');
@@ -174,6 +183,7 @@ static void write_answer(struct json_writer *json, const struct api_answer *answ
         json_key(json, "content");
         write_text(json, answer, &answer->choices[0]);
     }
+    write_verbose(json, answer, &answer->choices[0]);
     if (answer->choice_count == 1)
         api_write_timings(json, &answer->choices[0]);
     json_end(json, '}');

@@ -193,6 +193,7 @@ void api_write_timings(struct json_writer *json, const struct api_choice *choice
     const double first = choice->tokens ? choice->first_seconds : choice->end_seconds;
     const double prompt_ms = fmax(first - choice->queue_seconds, 0) * 1e3;
     const double predicted_ms = fmax(choice->end_seconds - first, 0) * 1e3;
+    const double steps = choice->tokens ? n - 1 : 0; /* the first token belongs to the prompt */
     const struct {
         const char *name;
         double value;
@@ -204,8 +205,8 @@ void api_write_timings(struct json_writer *json, const struct api_choice *choice
         {"prompt_per_second", per(prompt_n * 1e3, prompt_ms)},
         {"predicted_n", n},
         {"predicted_ms", predicted_ms},
-        {"predicted_per_token_ms", per(predicted_ms, n)},
-        {"predicted_per_second", per(n * 1e3, predicted_ms)},
+        {"predicted_per_token_ms", per(predicted_ms, steps)},
+        {"predicted_per_second", per(steps * 1e3, predicted_ms)},
     };
     json_key(json, "timings");
     json_begin(json, '{');

@@ -64,8 +64,10 @@ static bool open_models(struct serving *serving, char *error, size_t room)
         model->id = options->models[i].id;
         model->model = options->models[i].model;
         model->options = &options->engine;
-        model->defaults =
-            (struct api_defaults){.sampler = options->models[i].sampler, .max_tokens = options->max_tokens};
+        model->defaults = (struct api_defaults){.sampler = options->models[i].sampler,
+            .max_tokens = options->max_tokens,
+            .verbose = options->verbose};
+        model->template_text = (struct salvo_text){options->template_text, options->template_size};
         atomic_init(&model->state, API_MODEL_LOADING);
         if (salvo_template_open(model->model, options->template_text, options->template_size, &model->chat) !=
                 SALVO_OK ||

@@ -30,6 +30,7 @@ struct serve_options {
     const char *cors_origins;
     const char *slot_folder; /* where /slots saves and restores; NULL: it does not */
     bool metrics, no_slots, no_webui, quiet;
+    bool verbose;                                       /* answers of chats have `__verbose` */
     void (*listening)(void *user, const char *address); /* called once, with the server's URL; may be NULL */
     void *user;
     uint32_t drain_delay, drain; /* seconds after SIGTERM: still accepting; until requests are broken off */

@@ -17,7 +17,7 @@ static struct {
     struct text_list models, aliases, keys;
     const char *host, *unix_socket, *key_file, *tls_key, *tls_cert, *cors, *template_file, *slot_folder;
     uint32_t port, parallel, tokens, timeout, drain_delay, drain, body_limit;
-    bool metrics, slots, no_slots, no_webui, ollama;
+    bool metrics, slots, no_slots, no_webui, ollama, verbose;
 } options = {.port = 8080, .tokens = UINT32_MAX, .drain = 30};
 
 static const uint32_t no_limit = UINT32_MAX;
@@ -50,7 +50,7 @@ static const struct option option_table[] = {
     {0, "metrics", NULL, OPTION_FLAG, &options.metrics, "answer /metrics, for Prometheus"},
     {0, "slots", NULL, OPTION_FLAG, &options.slots, "answer /slots (default)"},
     {0, "no-slots", NULL, OPTION_FLAG, &options.no_slots, "do not answer /slots"},
-    {0, "no-webui", NULL, OPTION_FLAG, &options.no_webui, "leave out the web page at /"},
+    {0, "no-webui", NULL, OPTION_FLAG, &options.no_webui, "leave out the web page at /", .also = "--no-ui"},
     {0, "slot-save-path", "FOLDER", OPTION_FILE, &options.slot_folder,
         "where /slots saves and restores prompts (default: it does not)"},
     {0, "timeout", "SECONDS", OPTION_NUMBER, &options.timeout,
@@ -63,7 +63,16 @@ static const struct option option_table[] = {
     {0, "drain", "SECONDS", OPTION_NUMBER, &options.drain,
         "then wait so long for running requests (default: 30)"},
     {0, "jinja", NULL, OPTION_ALWAYS, NULL, "always on, as are these options of llama.cpp",
-        .also = "-cb --cont-batching --no-context-shift --no-warmup"},
+        .also =
+            "-cb --cont-batching --no-context-shift --no-warmup --embedding --embeddings -kvu --kv-unified"},
+    {0, "no-jinja", NULL, OPTION_ALWAYS, NULL,
+        "of llama.cpp, without effect: chat templates are Jinja in any case"},
+    {0, "reasoning-format", "deepseek", OPTION_ALWAYS, NULL,
+        "only deepseek or auto: reasoning parts of chats are `reasoning_content`",
+        .choices = "deepseek auto"},
+    {'v', "verbose", NULL, OPTION_FLAG, &options.verbose,
+        "answers of chats have a member `__verbose` with the prompt and the answer as /completion writes "
+        "them"},
     {0},
 };
 
@@ -213,6 +222,7 @@ static int run_server(struct model_list *models, const struct salvo_engine_optio
         .metrics = options.metrics,
         .no_slots = options.no_slots,
         .no_webui = options.no_webui,
+        .verbose = options.verbose,
         .quiet = output_flags.quiet,
         .drain_delay = options.drain_delay,
         .drain = options.drain,

@@ -121,6 +121,44 @@ class Statuses(Serving):
         begun = {"messages": [*CHAT["messages"], {"role": "assistant", "content": [{"type": "text", "text": "Wh"},
                                                                                 {"type": "text", "text": "ill"}]}]}
         self.assertEqual(self.ok("/apply-template", begun).json["prompt"], prompt + "Whill")
+        for path, body in (("/v1/chat/completions/input_tokens", CHAT), ("/chat/completions/input_tokens", CHAT), ("/v1/responses/input_tokens", {"input": "Tell me a story"}),
+                           ("/v1/messages/count_tokens", CHAT)):
+            counted = self.ok(path, body).json["input_tokens"]
+            self.assertEqual(counted, self.ok("/v1/chat/completions", {**CHAT, "max_tokens": 1}).json["usage"]["prompt_tokens"], path)
+        self.assertEqual(self.server.get("/lora-adapters").json, [])
+        for path in ("/rerank", "/v1/rerank", "/reranking"):
+            self.assertEqual(self.server.post(path, {"query": "a", "documents": ["b"]}).status, 501)
+
+    def test_the_prompt_of_a_chat(self):
+        """`verbose` adds the answer in the form of /completion; a last message of the assistant is continued without a blank."""
+        self.assertNotIn("__verbose", self.ok("/v1/chat/completions", {**CHAT, "max_tokens": 2}).json)
+        whole = self.ok("/v1/chat/completions", {**CHAT, "max_tokens": 2, "verbose": True, "logit_bias": {"5": -3}}).json
+        verbose = whole["__verbose"]
+        self.assertEqual((verbose["content"], verbose["tokens_predicted"]), (whole["choices"][0]["message"]["content"], 2))
+        self.assertEqual(verbose["generation_settings"]["logit_bias"], [{"token": 5, "bias": -3}])
+        begun = [*CHAT["messages"], {"role": "assistant", "content": "Whill"}]
+        expected = verbose["prompt"] + "Whill"
+        for fields in ({}, {"continue_final_message": True}, {"continue_final_message": True, "add_generation_prompt": False}):
+            found = self.ok("/v1/chat/completions", {"messages": begun, "max_tokens": 2, "verbose": True, **fields}).json
+            self.assertEqual(found["__verbose"]["prompt"], expected, fields)
+        closed = self.ok("/v1/chat/completions", {"messages": begun, "max_tokens": 2, "verbose": True, "add_generation_prompt": False}).json
+        self.assertNotEqual(closed["__verbose"]["prompt"], expected)
+
+    def test_speeds_count_steps(self):
+        """The first token comes from the step of the prompt: one token alone has no speed."""
+        timings = self.ok("/completion", {"prompt": PROMPT, "n_predict": 1}).json["timings"]
+        self.assertEqual((timings["predicted_n"], timings["predicted_per_second"], timings["predicted_per_token_ms"]), (1, 0, 0))
+        timings = self.ok("/completion", {"prompt": PROMPT, "n_predict": 16, "ignore_eos": True}).json["timings"]
+        self.assertAlmostEqual(timings["predicted_per_second"], 15e3 / timings["predicted_ms"], places=3)
+        self.assertAlmostEqual(timings["predicted_per_token_ms"], timings["predicted_ms"] / 15, places=6)
+
+    def test_metrics_have_the_names_of_llama_cpp(self):
+        """With one model they have no label."""
+        answer = self.server.get("/metrics")
+        self.assertGreater(int(answer.headers["Process-Start-Time-Unix"]), 1700000000)
+        lines = dict(line.split(" ", 1) for line in answer.body.decode().splitlines() if line.startswith("llamacpp:"))
+        self.assertLessEqual({"llamacpp:" + name for name in ("prompt_tokens_total", "prompt_tokens_cached_total", "tokens_predicted_total", "n_decode_total",
+                                                              "requests_processing", "requests_deferred")}, lines.keys())
 
 
 class Constraints(Serving):
@@ -386,7 +424,7 @@ class Starting(unittest.TestCase):
         self.assertEqual(server.stop(), 0)
 
     def test_two_models_and_defaults(self):
-        server = Server("--alias", "one", "--alias", "two", "--n-predict", 5, "--seed", 42, "--temp", 0.7, models=(STORIES, STORIES))
+        server = Server("--metrics", "--no-jinja", "--embeddings", "--verbose", "--alias", "one", "--alias", "two", "--n-predict", 5, "--seed", 42, "--temp", 0.7, models=(STORIES, STORIES))
         self.assertEqual([model["id"] for model in server.get("/models").json["data"]], ["one", "two"])
         body = {"prompt": PROMPT, "max_tokens": 100}
         for name, status in (("one", 200), ("two", 200), ("three", 404), (None, 400)):
@@ -396,6 +434,8 @@ class Starting(unittest.TestCase):
                 self.assertEqual((answer.json["model"], answer.json["usage"]["completion_tokens"]), (name, 5))
             else:
                 self.assertEqual(answer.json["error"]["param"], "model")
+        self.assertIn("__verbose", server.post("/v1/chat/completions", {**CHAT, "model": "two"}).json)
+        self.assertIn(b'llamacpp:tokens_predicted_total{model="two"} ', server.get("/metrics").body)
         params = server.get("/props?model=two").json["default_generation_settings"]["params"]
         self.assertEqual((params["seed"], params["n_predict"]), (42, 5))
         self.assertAlmostEqual(params["temperature"], 0.7, places=5)

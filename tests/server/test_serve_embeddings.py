@@ -112,8 +112,8 @@ class Embeddings(unittest.TestCase):
                 ({"input": "a", "dimensions": "8"}, "dimensions", ""), ({"input": "a", "embd_normalize": 0}, "embd_normalize", ""),
                 ({"input": "a", "embd_normalize": -1, "dimensions": 8}, "dimensions", "embd_normalize"),
                 ({"input": "a", "model": 4}, "model", "string"), (["a"], None, "JSON object"),
-                ({"input": too_long}, "input", f"text 1 has {CONTEXT + 1} tokens, more than the context size of {CONTEXT}"),
-                ({"input": ["a", too_long]}, "input", "text 2 has")]:
+                ({"input": too_long}, "input", f"text 1 of {CONTEXT + 1} tokens exceeds the available context size of {CONTEXT}"),
+                ({"input": ["a", too_long]}, "input", "text 2 of")]:
             answer = self.server.post("/v1/embeddings", body)
             error = answer.json["error"]
             self.assertEqual((answer.status, error["param"]), (400, param), (body, error))

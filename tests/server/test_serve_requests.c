@@ -57,6 +57,12 @@ static void test_bad_bodies(void **state)
         {API_CHAT, 400, "messages", "assistant",
             "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
             "\"b\"}]}"},
+        {API_CHAT, 400, "continue_final_message", "both",
+            "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}],\"continue_final_message\":true,"
+            "\"add_generation_prompt\":true}"},
+        {API_CHAT, 400, "continue_final_message", "last message of the assistant",
+            "{" HI ",\"continue_final_message\":true}"},
+        {API_CHAT, 400, "continue_final_message", "true or false", "{" HI ",\"continue_final_message\":1}"},
         {API_CHAT, 400, "temperature", "number", "{" HI ",\"temperature\":\"hot\"}"},
         {API_CHAT, 400, "temperature", "0 to", "{" HI ",\"temperature\":-1}"},
         {API_CHAT, 400, "top_p", "0 to 1", "{" HI ",\"top_p\":1.5}"},
