@@ -157,6 +157,17 @@ static bool refuse_stored(const struct api_value *root, struct api_error *error)
     return !background || api_fail(error, 501, "background", "'background' is not supported");
 }
 
+/* Variables of the template, as in a chat request of llama.cpp. */
+static bool read_variables(struct api_request *request, struct api_error *error)
+{
+    static const char field[] = "chat_template_kwargs";
+    const struct api_value *variables = api_member(request->document.root, field);
+    if (variables && variables->kind != JSON_OBJECT_BEGIN)
+        return api_fail(error, 400, field, "'%s': expected an object", field);
+    request->template_variables = variables;
+    return true;
+}
+
 static bool read(struct api_request *request, const struct api_defaults *defaults, struct api_error *error)
 {
     const struct api_value *root = request->document.root;
@@ -165,7 +176,7 @@ static bool read(struct api_request *request, const struct api_defaults *default
         return false;
     api_limit_tokens(request, defaults, most);
     return refuse_stored(root, error) && read_format(request, error) && read_input(request, error) &&
-           api_read_sampler(root, &request->sampler, error) &&
+           read_variables(request, error) && api_read_sampler(root, &request->sampler, error) &&
            api_get_bool(root, "stream", &request->stream, error);
 }
 

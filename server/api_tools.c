@@ -112,14 +112,23 @@ bool api_tools_compile(const struct api_model *model, const struct api_request *
 
 /* ---- Prompts ---- */
 
-/* The arguments of a call as the template takes them: a string that is JSON may become JSON. */
+/* The arguments of a call as the template takes them: a string with JSON, or the JSON itself. */
 static bool write_arguments(struct json_writer *json, const struct api_model *model,
     const struct api_value *arguments, struct api_error *error)
 {
     struct api_document document = {0};
-    if (arguments->kind != JSON_STRING || salvo_tool_form_info(model->form)->arguments_are_text) {
+    struct buffer text = {0};
+    const bool is_text = arguments->kind == JSON_STRING;
+    if (is_text == (bool)salvo_tool_form_info(model->form)->arguments_are_text) {
         api_write_value(json, arguments);
         return true;
+    }
+    if (!is_text) {
+        struct json_writer own = api_json(&text);
+        api_write_value(&own, arguments);
+        json_text(json, (struct salvo_text){text.data, text.size});
+        buffer_free(&text);
+        return own.status == SALVO_OK || api_out_of_memory(error);
     }
     const bool ok = api_document_parse(arguments->text.data, arguments->text.size, &document, error) &&
                     document.root->kind == JSON_OBJECT_BEGIN;
@@ -129,11 +138,27 @@ static bool write_arguments(struct json_writer *json, const struct api_model *mo
     return ok || api_fail(error, 400, "messages", "'messages': the arguments of a call are no JSON object");
 }
 
+/* An id for a call or a result that has none, as in the dialect of Ollama: many templates need one, some of
+ * nine letters and digits. */
+static void write_missing_id(struct json_writer *json, const struct api_model *model, const char *key,
+    const struct api_value *name, size_t number)
+{
+    char id[96];
+    if (salvo_tool_form_info(model->form)->id_has_name && name && name->kind == JSON_STRING)
+        snprintf(id, sizeof id, "functions.%.64s:%zu", name->text.data, number);
+    else
+        snprintf(id, sizeof id, "call%05zu", number % 100000);
+    json_key(json, key);
+    json_string(json, id);
+}
+
 static bool write_call(struct json_writer *json, const struct api_model *model, const struct api_value *call,
-    struct api_error *error)
+    size_t number, struct api_error *error)
 {
     bool ok = true;
     json_begin(json, '{');
+    if (!api_member(call, "id"))
+        write_missing_id(json, model, "id", api_member(api_member(call, "function"), "name"), number);
     for (const struct api_value *member = call->first; member && ok; member = member->next) {
         json_key_text(json, member->key);
         if (strcmp(member->key.data, "function") != 0) {
@@ -162,6 +187,11 @@ bool api_tools_write_message(struct json_writer *json, const struct api_model *m
     bool ok = true;
     *out_count = 0;
     json_begin(json, '{');
+    if (is_word(api_member(message, "role"), "tool") && !api_member(message, "tool_call_id")) {
+        const struct api_value *name = api_member(message, "name");
+        write_missing_id(json, model, "tool_call_id", name ? name : api_member(message, "tool_name"), 0);
+        ++*out_count;
+    }
     if (calls && calls->count && salvo_tool_form_info(model->form)->content_is_null &&
         (!content || (content->kind == JSON_STRING && !content->text.size))) {
         json_key(json, "content");
@@ -179,8 +209,9 @@ bool api_tools_write_message(struct json_writer *json, const struct api_model *m
             continue;
         }
         json_begin(json, '[');
+        size_t number = 0;
         for (const struct api_value *call = member->first; call && ok; call = call->next)
-            ok = write_call(json, model, call, error);
+            ok = write_call(json, model, call, number++, error);
         json_end(json, ']');
     }
     json_end(json, '}');

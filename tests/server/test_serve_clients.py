@@ -237,16 +237,42 @@ class Families(unittest.TestCase):
         call = chain.invoke("A pet").tool_calls[0]
         self.check(call["name"], call["args"])
 
+    def check_responses(self, url):
+        with openai.OpenAI(api_key="none", base_url=url + "/v1", max_retries=0) as client:
+            question = {"model": "any", "input": "A pet", "tools": [{"type": "function", **self.CHAT["function"], "strict": True}], "tool_choice": "required",
+                        "parallel_tool_calls": False, "extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}
+            [item] = client.responses.create(**question).output
+            self.check(item.name, item.arguments)
+            with client.responses.stream(**question) as stream:
+                deltas = [event.delta for event in stream if event.type == "response.function_call_arguments.delta"]
+            self.check("pet", "".join(deltas))
+            again = [{"role": "user", "content": "A pet"}, item, {"type": "function_call_output", "call_id": item.call_id, "output": "Rex"}]
+            self.assertEqual(client.responses.create(model="any", input=again, max_output_tokens=3).usage.output_tokens, 3)
+
+    def check_ollama(self, url):
+        """This interface cannot force a call: tools, a call of the history and its result reach the template."""
+        with ollama.Client(host=url) as client:
+            messages = [*MESSAGES[1:], {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "pet", "arguments": {"kind": "dog"}}}]},
+                        {"role": "tool", "tool_name": "pet", "content": "Rex"}]
+            alone = client.chat("any", MESSAGES[1:], think=False, options={"num_predict": 3})
+            [*_, last] = client.chat("any", messages, tools=[self.CHAT], think=False, options={"num_predict": 3}, stream=True)
+        self.assertEqual((last.done, last.done_reason, last.eval_count), (True, "length", 3))
+        self.assertGreater(last.prompt_eval_count, alone.prompt_eval_count + 10)
+
     def test_each_family(self):
         files = sorted((pathlib.Path(__file__).parent.parent / "templates/tools").glob("*.jinja"))
         self.assertGreater(len(files), 15)
         for file in files:
             with self.subTest(file.stem):
                 server = Server("--chat-template-file", file, "--ctx-size", 1024)
+                self.addCleanup(server.process.kill)
                 url = f"http://127.0.0.1:{server.port}"
                 self.check_openai(url)
                 self.check_anthropic(url)
                 self.check_langchain(url)
+                self.check_responses(url)
+                self.check_ollama(url)
+                self.assertEqual(server.get("/props").json["chat_template"], file.read_text(encoding="utf-8"))
                 self.assertEqual(server.stop(), 0)
 
 
