@@ -32,9 +32,6 @@ const struct api_dialect *api_dialect_of(enum api_style style);
 bool api_dialect_parse(const char *body, size_t size, enum api_style style,
     const struct api_defaults *defaults, struct api_request *out, struct api_error *error);
 
-/* {"error": {...}} as an event. */
-void api_openai_error(struct api_stream *stream, const struct api_error *error);
-
 extern const struct api_dialect api_openai, api_llama;
 extern const struct api_dialect api_anthropic, api_ollama, api_responses;
 

@@ -37,6 +37,8 @@ struct api_stream {
 /* An event of server-sent events, with a name or NULL, whose data the writer writes. */
 struct json_writer api_event_begin(struct api_stream *stream, const char *name);
 void api_event_end(struct api_stream *stream, const struct json_writer *json);
+/* {"error": {...}} as an event. */
+void api_openai_error(struct api_stream *stream, const struct api_error *error);
 /* A line of JSON. */
 struct json_writer api_line_begin(struct api_stream *stream);
 void api_line_end(struct api_stream *stream, const struct json_writer *json);

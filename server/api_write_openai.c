@@ -309,13 +309,6 @@ static void write_object(struct api_stream *stream, const struct api_answer *ans
         stream->failed = buffer_append(&stream->out, done, sizeof done - 1) != SALVO_OK || stream->failed;
 }
 
-void api_openai_error(struct api_stream *stream, const struct api_error *error)
-{
-    struct json_writer json = api_event_begin(stream, NULL);
-    api_write_error(&json, error);
-    api_event_end(stream, &json);
-}
-
 const struct api_dialect api_openai = {
     .id_prefix = "cmpl-",
     .stream_type = "text/event-stream",

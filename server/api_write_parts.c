@@ -27,6 +27,13 @@ void api_event_end(struct api_stream *stream, const struct json_writer *json)
     stream_append(stream, "\n\n");
 }
 
+void api_openai_error(struct api_stream *stream, const struct api_error *error)
+{
+    struct json_writer json = api_event_begin(stream, NULL);
+    api_write_error(&json, error);
+    api_event_end(stream, &json);
+}
+
 struct json_writer api_line_begin(struct api_stream *stream)
 {
     return api_json(&stream->out);
