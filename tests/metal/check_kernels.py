@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 SOURCE, CLANG = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -60,6 +61,27 @@ class Kernels(unittest.TestCase):
             indices = [int(index) for index in re.findall(r"\[\[buffer\((\d+)\)\]\]", arguments)]
             self.assertEqual(indices, list(range(len(indices))), name)
             self.assertRegex(arguments, r"^constant \w+_arguments &arguments", name)
+
+    def test_selectors_that_no_header_declares(self):
+        declared = """
+@property (readonly, getter=isRemovable) BOOL removable;
+@property (readonly) NSUInteger maxBufferLength API_AVAILABLE(macos(10.14));
+- (nullable id <MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options;
+- (nullable id <MTLBuffer>)newBufferWithBytesNoCopy:(void *)pointer length:(NSUInteger)length
+    options:(MTLResourceOptions)options deallocator:(void (^ __nullable)(void *pointer, NSUInteger length))deallocator;
+- (void)endEncoding;
+@property (readwrite, nonatomic) BOOL fastMathEnabled;
+- (void)setBytes:(const void *)bytes length:(NSUInteger)length index:(NSUInteger)index;
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "a.h").write_text(declared, encoding="utf-8")
+            result = subprocess.run([SOURCE / "scripts/check-selectors", folder], capture_output=True, text=True, check=False)
+        missing = re.findall(r"declares (\S+)", result.stderr)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("setBytes:length:atIndex:", missing)
+        self.assertEqual({"maxBufferLength", "newBufferWithLength:options:", "endEncoding", "setFastMathEnabled:",
+                          "newBufferWithBytesNoCopy:length:options:deallocator:"} & set(missing), set())
+        self.assertRegex(result.stdout, f"^5 of {5 + len(missing)} selectors")
 
     def test_address_spaces(self):
         self.assertEqual(compiles(), (True, ""))

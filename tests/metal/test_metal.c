@@ -59,6 +59,9 @@ static void several_tokens_are_one_command_buffer(void **state)
     assert_int_equal(5, fake_metal()->commits - earlier.commits);
     assert_int_equal(5, fake_metal()->encoders - earlier.encoders);
     assert_int_equal(after.dispatches - before.dispatches, fake_metal()->dispatches - earlier.dispatches);
+    /* In each of two layers: query, key and value with their norm, two ropes, append, attention, its output,
+     * gate and up with norm and product, down; around them: begin, embed, select_rows, logits, sample. */
+    assert_int_equal(40 * (2 * 10 + 5), after.dispatches - before.dispatches);
     assert_int_equal(after.barriers - before.barriers, fake_metal()->barriers - earlier.barriers);
     assert_true(after.barriers - before.barriers < after.dispatches - before.dispatches);
     assert_int_equal(0, after.allocations_after_load);

@@ -92,14 +92,18 @@ static struct dispatch_uses uses_of(const void *plan, uint32_t dispatch)
 
 /* ---- Plans ---- */
 
-static enum salvo_status compile_op(struct compiling *compiling, uint32_t index)
+/* An op; a matmul with the ops that `fusion` names, which have no dispatch of their own. */
+static enum salvo_status compile_op(
+    struct compiling *compiling, uint32_t index, const struct matmul_fusion *fusion)
 {
     enum salvo_status status = SALVO_OK;
     const struct op *op = &compiling->executor->program->ops[index];
     const uint32_t first = compiling->plan->dispatch_count;
+    if (op == fusion->norm || (fusion->gated && (op == fusion->gated || op == fusion->gated + 1)))
+        return SALVO_OK;
     switch (op->kind) {
     case OP_MATMUL:
-        TRY(metal_compile_matmul(compiling, op));
+        TRY(metal_compile_matmul(compiling, op, fusion));
         break;
     case OP_KV_APPEND:
         TRY(metal_compile_append(compiling, op));
@@ -118,6 +122,11 @@ static enum salvo_status compile_op(struct compiling *compiling, uint32_t index)
     }
     for (uint32_t i = first; i < compiling->plan->dispatch_count; i++)
         add_uses(compiling, &compiling->plan->dispatches[i], index);
+    struct metal_dispatch *last = &compiling->plan->dispatches[compiling->plan->dispatch_count - 1];
+    if (op->kind == OP_MATMUL && fusion->norm)
+        metal_add_use(last, use_of(compiling, fusion->norm->inputs[0], false));
+    if (op->kind == OP_MATMUL && fusion->gated)
+        metal_add_use(last, use_of(compiling, fusion->gated[1].out, true));
 cleanup:
     return status;
 }
@@ -149,9 +158,10 @@ enum salvo_status metal_plan_compile(struct compiling *compiling)
     TRY(compile_begin(compiling));
     for (uint32_t i = 0; i < plan->lowered.group_count; i++) {
         const struct group *group = &plan->lowered.groups[i];
+        const struct matmul_fusion fusion = metal_matmul_fusion(compiling, group);
         compiling->group = i;
         for (uint32_t j = 0; j < group->op_count; j++)
-            TRY(compile_op(compiling, group->first_op + j));
+            TRY(compile_op(compiling, group->first_op + j, &fusion));
     }
     TRY(NEW(&plan->waits, plan->dispatch_count));
     plan->barriers = find_barriers(plan, plan->dispatch_count, uses_of, plan->waits);

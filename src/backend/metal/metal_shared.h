@@ -91,7 +91,9 @@
 #define METAL_CONSTANT_TOKENS 2 /* rows of x of a threadgroup */
 #define METAL_CONSTANT_ROUNDS 3 /* x is rounded to half precision */
 #define METAL_CONSTANT_PARTS  4 /* threadgroups that share a head of attention; 0: one takes it to the end */
-#define METAL_CONSTANTS       5
+#define METAL_CONSTANT_NORMS  5 /* x is normalised on the way */
+#define METAL_CONSTANT_GATES  6 /* a second matrix is the gated one */
+#define METAL_CONSTANTS       7
 
 /*
  * A step as the device reads it: this header, a step_run for each slot, then words at the offsets that the
@@ -160,6 +162,9 @@ struct matmul_arguments {
     uint32_t rows, columns;
     uint32_t x, to, bias;
     uint32_t row_kind, accumulates, activation;
+    uint32_t norm; /* weights of the norm of x */
+    float epsilon;
+    uint64_t gated; /* bytes into the buffer of the second matrix */
 };
 
 struct attend_arguments {

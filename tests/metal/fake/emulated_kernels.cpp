@@ -98,6 +98,8 @@ void set_function_constants(const unsigned values[METAL_CONSTANTS])
     TOKENS = values[METAL_CONSTANT_TOKENS];
     ROUNDS = values[METAL_CONSTANT_ROUNDS];
     PARTS = values[METAL_CONSTANT_PARTS];
+    NORMS = values[METAL_CONSTANT_NORMS];
+    GATES = values[METAL_CONSTANT_GATES];
 }
 
 void set_matrix_order(unsigned seed)

@@ -8,42 +8,75 @@ inline void write_product(constant matmul_arguments &arguments, device const flo
     *to = arguments.accumulates ? *to + sum : sum;
 }
 
+/* The factor of the RMS norm of a row, computed by the threadgroup. */
+inline float norm_scale(constant matmul_arguments &arguments, device const float *x, threadgroup float *parts, uint tid)
+{
+    float sum = 0;
+    for (uint i = tid; i < arguments.columns; i += METAL_MATMUL_THREADS)
+        sum = fma(x[i], x[i], sum);
+    sum = sum_of_threads(sum, parts, tid, METAL_MATMUL_THREADS);
+    return 1.0f / precise::sqrt(sum / (float)arguments.columns + arguments.epsilon);
+}
+
+/* Weights times up to 16 columns of x; `norm` has the weights of the norm of these columns. */
+inline float part_product(
+    thread const float *values, device const float *x, uint width, float scale, device const float *norm)
+{
+    float sum = 0;
+    for (uint i = 0; i < width; i++) {
+        float value = NORMS ? x[i] * scale * norm[i] : x[i];
+        sum = fma(values[i], ROUNDS ? rounded_to_half(value) : value, sum);
+    }
+    return sum;
+}
+
 /*
  * Matrix times rows. LANES threads share a row of the matrix, so that short rows occupy all threads; TOKENS rows of x
- * share the unpacked weights.
+ * share the unpacked weights. For one row of x, the RMS norm of x (NORMS) or the gate of a feed-forward (GATES) may be
+ * a part of it: then sums[1] is the product of the second matrix.
  */
 kernel void matmul(constant matmul_arguments &arguments [[buffer(0)]], device const uchar *weights [[buffer(1)]],
     device float *arena [[buffer(2)]], device const float *vectors [[buffer(3)]],
-    device step_header *step [[buffer(4)]], uint3 group [[threadgroup_position_in_grid]],
-    uint tid [[thread_index_in_threadgroup]])
+    device step_header *step [[buffer(4)]], device const uchar *gated_weights [[buffer(5)]],
+    uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
+    THREADGROUP_MEMORY(float, shared))
 {
     uint row = group.x * (METAL_MATMUL_THREADS / LANES) + tid / LANES, lane = tid % LANES;
     uint live = step->live[arguments.row_kind], first = group.y * TOKENS;
     if (first >= live)
         return; /* all threads of the threadgroup */
     uint parts = row < arguments.rows ? (arguments.columns + 15) / 16 : 0;
-    uint tokens = min(TOKENS, live - first);
+    uint tokens = min(TOKENS, live - first), products = GATES ? 2 : TOKENS;
+    device const float *given = arena + arguments.x + (ulong)first * arguments.columns;
+    device const float *norm = vectors + (NORMS ? arguments.norm : 0);
     device const uchar *packed = weights + arguments.weights + row * arguments.row_bytes;
-    float sums[METAL_MATMUL_TOKENS], values[16];
-    for (uint t = 0; t < TOKENS; t++)
+    device const uchar *gated = gated_weights + arguments.gated + row * arguments.row_bytes;
+    float sums[METAL_MATMUL_TOKENS], values[16], scale = NORMS ? norm_scale(arguments, given, shared, tid) : 1;
+    for (uint t = 0; t < products; t++)
         sums[t] = 0;
     for (uint part = lane; part < parts; part += LANES) {
-        unpack16(packed, part, arguments.columns, values);
         uint width = min(16u, arguments.columns - 16 * part);
-        for (uint t = 0; t < tokens; t++) {
-            device const float *x = arena + arguments.x + (ulong)(first + t) * arguments.columns + 16 * part;
-            float sum = 0;
-            for (uint i = 0; i < width; i++)
-                sum = fma(values[i], ROUNDS ? rounded_to_half(x[i]) : x[i], sum);
-            sums[t] += sum;
+        unpack16(packed, part, arguments.columns, values);
+        for (uint t = 0; t < tokens; t++)
+            sums[t] += part_product(
+                values, given + (ulong)t * arguments.columns + 16 * part, width, scale, norm + 16 * part);
+        if (GATES) {
+            unpack16(gated, part, arguments.columns, values);
+            sums[1] += part_product(values, given + 16 * part, width, scale, norm + 16 * part);
         }
     }
-    for (uint t = 0; t < TOKENS; t++) {
+    for (uint t = 0; t < products; t++) {
         for (uint distance = LANES / 2; distance > 0; distance /= 2)
             sums[t] += simd_shuffle_xor(sums[t], (ushort)distance);
-        if (lane == 0 && row < arguments.rows && t < tokens)
-            write_product(arguments, vectors, arena, row, first + t, sums[t]);
     }
+    if (lane != 0 || row >= arguments.rows)
+        return;
+    if (GATES) {
+        arena[arguments.to + (ulong)first * arguments.rows + row] = activate(arguments.activation, sums[0]) * sums[1];
+        return;
+    }
+    for (uint t = 0; t < tokens; t++)
+        write_product(arguments, vectors, arena, row, first + t, sums[t]);
 }
 
 /*
