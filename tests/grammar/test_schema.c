@@ -29,6 +29,8 @@ static const struct schema_case cases[] = {
         {"\"a\"", "\"abcd\"", "\"\\ud83d\\ude80\"", "ab", "\"\\ud83d\""}},
     {"{\"type\":\"string\",\"pattern\":\"^a+b?$\",\"maxLength\":3}", {"\"a\"", "\"aab\"", "\"\\u0061b\""},
         {"\"b\"", "\"aaab\"", "\"aba\"", "\"\""}},
+    {"{\"type\":\"string\",\"pattern\":\"^a+b?$\",\"minLength\":2}", {"\"aa\"", "\"ab\""},
+        {"\"a\"", "\"b\""}},
     {"{\"type\":\"string\",\"pattern\":\"^id-[a-z]+$\",\"minLength\":3,\"maxLength\":5}",
         {"\"id-a\"", "\"id-ab\""}, {"\"id-\"", "\"id-abc\"", "\"id\""}},
     {"{\"type\":\"string\",\"pattern\":\"x\"}", {"\"x\"", "\"axb\"", "\"\\n\\u0078\""}, {"\"a\"", "\"\""}},
@@ -63,6 +65,13 @@ static const struct schema_case cases[] = {
      "\"#/$defs/b\"}],\"not\":{\"properties\":{\"c\":{\"const\":1}},\"required\":[\"c\"]},\"$defs\":{\"b\":{"
      "\"properties\":{\"b\":true}}},\"unevaluatedProperties\":{\"const\":2}}",
         {"{\"a\":1,\"b\":1}", "{\"xy\":1}", "{\"c\":2}"}, {"{\"c\":1}", "{\"a\":1,\"d\":1}", "{\"c\":3}"}},
+    {"{\"type\":\"object\",\"allOf\":[{\"additionalProperties\":{\"const\":1}}],\"unevaluatedProperties\":"
+     "false}",
+        {"{}", "{\"a\":1}"}, {"{\"a\":2}"}},
+    {"{\"type\":\"object\",\"properties\":{\"a\":true},\"anyOf\":[{\"required\":[\"a\"]}],"
+     "\"unevaluatedProperties\":"
+     "false}",
+        {"{\"a\":1}"}, {"{}", "{\"a\":1,\"b\":1}"}},
     {"{\"type\":\"array\",\"prefixItems\":[true],\"allOf\":[{\"prefixItems\":[true,true]}],"
      "\"unevaluatedItems\":"
      "false}",
@@ -175,7 +184,7 @@ static void test_errors(void **state)
         {"{\"properties\":{\"a\":{\"not\":{\"uniqueItems\":true}}}}",
             "schema: /properties/a/not/uniqueItems: this keyword cannot be enforced within not"},
         {"{\"items\":{\"uniqueItems\":true}}", "/items/uniqueItems: uniqueItems can be enforced only"},
-        {"{\"unevaluatedProperties\":false,\"anyOf\":[{\"properties\":{\"a\":true}},{}]}",
+        {"{\"unevaluatedProperties\":false,\"anyOf\":[{\"properties\":{\"a\":true}}]}",
             "/unevaluatedProperties: this keyword"},
         {"{\"not\":{}}", "no text can match"},
         {"{\"type\":\"text\"}", "/type: this is no type"},
