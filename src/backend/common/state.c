@@ -7,6 +7,25 @@
 
 enum { SCALE_GROUP = 32, SCALE_BYTES = sizeof(uint16_t) };
 
+size_t kv_head_bytes(const struct kv_cache *cache)
+{
+    return (size_t)cache->head_dim * cache->element_bytes + (size_t)cache->scales * SCALE_BYTES;
+}
+
+/* A page [heads][256 positions][elements, scales]; positions begin at multiples of 4 bytes. */
+static struct kv_page_layout page_by_position(const struct kv_cache *cache)
+{
+    const size_t position_bytes = (kv_head_bytes(cache) + 3) / 4 * 4;
+    return (struct kv_page_layout){
+        .head_bytes = PAGE_POSITIONS * position_bytes,
+        .position_step = position_bytes,
+        .element_step = cache->element_bytes,
+        .scales_at = (size_t)cache->head_dim * cache->element_bytes,
+        .scale_position_step = position_bytes,
+        .scale_step = SCALE_BYTES,
+    };
+}
+
 static void find_caches(
     const struct program *program, enum tensor_type type, struct kv_cache *caches /* [buffers] */)
 {
@@ -24,6 +43,7 @@ static void find_caches(
                                                 : 1,
             .scales = type == TYPE_Q8_0 ? (head_dim + SCALE_GROUP - 1) / SCALE_GROUP : 0,
         };
+        caches[i].page = page_by_position(&caches[i]);
     }
 }
 
@@ -55,27 +75,9 @@ cleanup:
     return status;
 }
 
-size_t kv_head_bytes(const struct kv_cache *cache)
-{
-    return (size_t)cache->head_dim * cache->element_bytes + (size_t)cache->scales * SCALE_BYTES;
-}
-
 size_t kv_page_bytes(const struct kv_cache *cache)
 {
     return cache->heads * cache->page.head_bytes;
-}
-
-struct kv_page_layout kv_page_by_position(const struct kv_cache *cache)
-{
-    const size_t position_bytes = (kv_head_bytes(cache) + 3) / 4 * 4;
-    return (struct kv_page_layout){
-        .head_bytes = PAGE_POSITIONS * position_bytes,
-        .position_step = position_bytes,
-        .element_step = cache->element_bytes,
-        .scales_at = (size_t)cache->head_dim * cache->element_bytes,
-        .scale_position_step = position_bytes,
-        .scale_step = SCALE_BYTES,
-    };
 }
 
 /* Copies `count` elements that are `step` bytes apart in `memory` and adjacent in `saved`. */

@@ -25,8 +25,9 @@ struct kv_cache {
     uint32_t heads, head_dim; /* heads 0: the buffer is not a KV cache */
     bool is_key;
     uint32_t element_bytes;
-    uint32_t scales;            /* half floats of one head at one position: 0 unless the type is q8_0 */
-    struct kv_page_layout page; /* set by the backend */
+    uint32_t scales; /* half floats of one head at one position: 0 unless the type is q8_0 */
+    /* [heads][256 positions][elements, scales], unless the backend sets another. */
+    struct kv_page_layout page;
 };
 
 struct state_layout {
@@ -47,9 +48,6 @@ enum salvo_status state_layout_open(const struct program *program, const struct 
 size_t kv_head_bytes(const struct kv_cache *cache);
 
 size_t kv_page_bytes(const struct kv_cache *cache);
-
-/* The layout of a page [heads][256 positions][elements, scales]; positions begin at multiples of 4 bytes. */
-struct kv_page_layout kv_page_by_position(const struct kv_cache *cache);
 
 /* Copies the first `count` positions of the page at `page` to `saved`, or back when `restores`. */
 void kv_page_copy(const struct kv_cache *cache, uint8_t *page, uint32_t count, uint8_t *saved, bool restores);

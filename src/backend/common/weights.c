@@ -1,5 +1,7 @@
 #include "backend/common/weights.h"
 
+#include "quant/quant.h"
+
 static uint8_t use_of_input(const struct op *op, int input)
 {
     const enum operand_kind kind = op_infos[op->kind].inputs[input].kind;
@@ -17,6 +19,28 @@ void weight_uses(const struct program *program, uint8_t *uses)
             if (input != NO_BUFFER && program->buffers[input].kind == BUFFER_WEIGHT)
                 uses[input] |= use_of_input(op, j);
         }
+    }
+}
+
+uint64_t weight_vectors_place(
+    const struct program *program, const uint8_t *uses, uint32_t alignment, uint32_t *offsets)
+{
+    uint64_t floats = 0;
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        const struct program_buffer *weight = &program->buffers[i];
+        offsets[i] = uses[i] & WEIGHT_VECTOR ? (uint32_t)floats : NO_VECTOR;
+        if (uses[i] & WEIGHT_VECTOR)
+            floats += (weight->rows * weight->columns + alignment - 1) / alignment * alignment;
+    }
+    return floats;
+}
+
+void weight_vectors_read(const struct program *program, const uint32_t *offsets, float *out)
+{
+    for (uint32_t i = 0; i < program->buffer_count; i++) {
+        const struct program_buffer *weight = &program->buffers[i];
+        if (offsets[i] != NO_VECTOR)
+            dequantize(weight->type, weight_rows(weight), weight->rows * weight->columns, out + offsets[i]);
     }
 }
 

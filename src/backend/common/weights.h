@@ -14,6 +14,15 @@ enum weight_use {
 /* Sets uses[buffer], [buffers], to the enum weight_use bits of each weight. */
 void weight_uses(const struct program *program, uint8_t *uses);
 
+#define NO_VECTOR UINT32_MAX
+
+/* Places the vectors one after the other, each at a multiple of `alignment` floats. Sets offsets[buffer],
+ * [buffers], in floats, to NO_VECTOR for all other buffers. Returns the number of floats. */
+uint64_t weight_vectors_place(
+    const struct program *program, const uint8_t *uses, uint32_t alignment, uint32_t *offsets);
+/* Reads all vectors to their offsets. */
+void weight_vectors_read(const struct program *program, const uint32_t *offsets, float *out);
+
 /* Bytes of one row in the file; the first row of a weight, which may be a part of its tensor. */
 size_t weight_row_bytes(const struct program_buffer *weight);
 const uint8_t *weight_rows(const struct program_buffer *weight);

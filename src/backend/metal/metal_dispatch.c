@@ -15,7 +15,7 @@ uint32_t metal_arena_at(const struct compiling *compiling, buffer_id buffer)
 
 uint32_t metal_vector_at(const struct compiling *compiling, buffer_id buffer)
 {
-    return buffer == NO_BUFFER ? METAL_NO_OPERAND : compiling->executor->weights[buffer].vector;
+    return buffer == NO_BUFFER ? METAL_NO_OPERAND : compiling->executor->vector_offsets[buffer];
 }
 
 uint32_t metal_columns(const struct compiling *compiling, buffer_id buffer)

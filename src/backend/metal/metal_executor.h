@@ -21,11 +21,10 @@ enum {
     MAX_ARGUMENT_BYTES = 80,
 };
 
-/* The place of a weight: in a buffer over the mapped file, or as floats among the vectors. */
+/* The place of a matrix in a buffer over the mapped file. */
 struct metal_weight {
     uint32_t window; /* index in the executor's windows */
     uint64_t offset; /* in bytes */
-    uint32_t vector; /* in floats; METAL_NO_OPERAND: a matrix */
 };
 
 struct metal_binding {
@@ -89,6 +88,7 @@ struct executor {
     uint32_t pipeline_count;
 
     struct metal_weight *weights; /* [buffers] */
+    uint32_t *vector_offsets;     /* [buffers], in floats */
     struct metal_buffer *windows; /* over the mapped file */
     uint32_t window_count;
     struct state_layout state;

@@ -16,10 +16,9 @@ enum salvo_status metal_states_open(struct executor *executor)
     TRY(state_layout_open(program, &executor->options, 1, &executor->tables, &executor->state));
     TRY(ARENA_NEW(&executor->tables, &executor->kv_pages, program->buffer_count));
     for (uint32_t i = 0; i < program->buffer_count; i++) {
-        struct kv_cache *cache = &executor->state.caches[i];
+        const struct kv_cache *cache = &executor->state.caches[i];
         if (!cache->heads)
             continue;
-        cache->page = kv_page_by_position(cache);
         TRY(metal_buffer_open(&executor->device, executor->state.pages * (uint64_t)kv_page_bytes(cache),
             program->buffers[i].name, &executor->kv_pages[i]));
         executor->counters.state_bytes += executor->kv_pages[i].size;

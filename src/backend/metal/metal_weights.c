@@ -4,7 +4,6 @@
 #include "backend/metal/metal_executor.h"
 
 #include "base/memory.h"
-#include "quant/quant.h"
 
 static enum salvo_status check_size(const struct executor *executor, const struct program_buffer *weight)
 {
@@ -59,17 +58,11 @@ enum salvo_status metal_weights_place(struct executor *executor)
     enum salvo_status status = SALVO_OK;
     const struct program *program = executor->program;
     uint8_t *uses = NULL;
-    uint64_t floats = 0;
     TRY(NEW(&uses, program->buffer_count));
     TRY(ARENA_NEW(&executor->tables, &executor->weights, program->buffer_count));
+    TRY(ARENA_NEW(&executor->tables, &executor->vector_offsets, program->buffer_count));
     weight_uses(program, uses);
-    for (uint32_t i = 0; i < program->buffer_count; i++) {
-        executor->weights[i].vector = METAL_NO_OPERAND;
-        if (!(uses[i] & WEIGHT_VECTOR))
-            continue;
-        executor->weights[i].vector = (uint32_t)floats;
-        floats += program->buffers[i].rows * program->buffers[i].columns;
-    }
+    const uint64_t floats = weight_vectors_place(program, uses, 1, executor->vector_offsets);
     TRY(metal_buffer_open(&executor->device, floats * sizeof(float), "vectors", &executor->vectors));
     executor->counters.weight_bytes += executor->vectors.size;
     TRY(map_matrices(executor, uses));
@@ -82,12 +75,7 @@ enum salvo_status metal_weights_load(struct executor *executor)
 {
     const struct program *program = executor->program;
     const struct backend_options *options = &executor->options;
-    for (uint32_t i = 0; i < program->buffer_count; i++) {
-        const struct program_buffer *weight = &program->buffers[i];
-        if (weight->kind == BUFFER_WEIGHT && executor->weights[i].vector != METAL_NO_OPERAND)
-            dequantize(weight->type, weight_rows(weight), weight->rows * weight->columns,
-                (float *)(void *)executor->vectors.bytes + executor->weights[i].vector);
-    }
+    weight_vectors_read(program, executor->vector_offsets, (float *)(void *)executor->vectors.bytes);
     if (options->progress)
         options->progress(
             options->progress_user, executor->counters.weight_bytes, executor->counters.weight_bytes);

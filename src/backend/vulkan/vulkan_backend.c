@@ -38,7 +38,7 @@ static struct backend_info info(const struct executor *executor)
 {
     return (struct backend_info){.isa = executor->device.physical->feature_names,
         .in_flight = STEPS_IN_FLIGHT,
-        .ahead = executor->recurrent_elements ? 1 : TOKENS_AHEAD,
+        .ahead = executor->state.recurrent_elements ? 1 : TOKENS_AHEAD,
         .fine_batches = executor->device.physical->features.coop_matrix,
         .memory_free = executor->free_before};
 }

@@ -13,7 +13,7 @@ uint32_t vulkan_arena_at(const struct compiling *compiling, buffer_id buffer)
 
 uint32_t vulkan_vector_at(const struct compiling *compiling, buffer_id buffer)
 {
-    return buffer == NO_BUFFER ? NO_OPERAND : compiling->executor->weights[buffer].vector;
+    return buffer == NO_BUFFER ? NO_OPERAND : compiling->executor->vector_offsets[buffer];
 }
 
 void vulkan_bind(struct dispatch *dispatch, uint32_t binding, const struct vulkan_buffer *buffer, bool writes)

@@ -25,7 +25,6 @@ struct vulkan_weight {
     struct weight_slice *slices; /* of a matrix; NULL for a vector */
     uint32_t slice_count;
     bool is_imported; /* read from the mapped file, without a copy */
-    uint32_t vector;  /* offset in the vectors, in floats; NO_OPERAND: a matrix */
 };
 
 enum { MAX_ARGUMENT_BYTES = 128 };
@@ -89,12 +88,12 @@ struct executor {
 
     struct vulkan_plan single, batch;
     struct vulkan_weight *weights; /* [buffers] */
+    uint32_t *vector_offsets;      /* [buffers], in floats */
     struct state_layout state;
     struct vulkan_buffer *kv_pages; /* [buffers]: a KV cache as pages of [heads][256 positions][head words] */
     struct vulkan_buffer *weight_buffers;
     uint32_t weight_buffer_count, imported_buffers; /* the imported buffers come first */
     uint64_t free_before;                           /* free device memory before loading, in bytes */
-    uint32_t recurrent_elements;                    /* floats of one version of a slot's recurrent state */
     uint32_t *rope_offsets;                         /* [ropes], in floats */
 
     struct vulkan_buffer arena, vectors, rounded, recurrent, kept_states, tokens, ropes, partials, ring_state,

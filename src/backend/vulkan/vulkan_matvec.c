@@ -214,7 +214,7 @@ static enum salvo_status finish_bundle(struct compiling *compiling, struct bundl
     struct matvec_arguments arguments = {
         .flags = bundle->group->rows,
         .shift = shift ? (uint32_t)executor->state.recurrent_offsets[shift->token_shift.state] : NO_OPERAND,
-        .recurrent_elements = executor->recurrent_elements,
+        .recurrent_elements = (uint32_t)executor->state.recurrent_elements,
     };
     struct dispatch *dispatch;
     uint32_t pipeline;

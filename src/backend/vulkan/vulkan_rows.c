@@ -121,7 +121,7 @@ static enum salvo_status add_rows(
         .first_op = first,
         .op_count = compiling->plan->row_op_count - first,
         .row_kind = rows,
-        .recurrent_elements = executor->recurrent_elements,
+        .recurrent_elements = (uint32_t)executor->state.recurrent_elements,
     };
     const struct pipeline_constants constants = {
         .threads = executor->device.physical->features.processor ? PROCESSOR_THREADS : ROWS_THREADS,

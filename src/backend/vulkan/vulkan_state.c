@@ -20,7 +20,6 @@ static enum salvo_status open_recurrent(struct executor *executor)
             executor->options.slots, (unsigned long long)(all * 4 / 1000000), executor->device.physical->name,
             executor->device.physical->limits.maxStorageBufferRange / 1000000));
     }
-    executor->recurrent_elements = (uint32_t)elements;
     TRY(vulkan_buffer_open(
         &executor->device, all * 4, PLACE_DEVICE, "recurrent states", &executor->recurrent));
     executor->counters.state_bytes += executor->recurrent.size;
@@ -40,10 +39,9 @@ enum salvo_status vulkan_states_open(struct executor *executor)
     TRY(state_layout_open(program, options, 1, &executor->tables, &executor->state));
     TRY(ARENA_NEW(&executor->tables, &executor->kv_pages, program->buffer_count));
     for (uint32_t i = 0; i < program->buffer_count; i++) {
-        struct kv_cache *cache = &executor->state.caches[i];
+        const struct kv_cache *cache = &executor->state.caches[i];
         if (!cache->heads)
             continue;
-        cache->page = kv_page_by_position(cache);
         const uint64_t bytes = executor->state.pages * (uint64_t)kv_page_bytes(cache);
         if (bytes > executor->device.physical->limits.maxStorageBufferRange) {
             TRY(fail(SALVO_ERROR_MEMORY,
@@ -91,14 +89,14 @@ static struct vulkan_buffer *recurrent_buffer(struct executor *executor, uint32_
 
 static uint64_t recurrent_offset(const struct executor *executor, uint32_t number)
 {
-    return step_queue_recurrent_place(&executor->queue, number) * executor->recurrent_elements *
+    return step_queue_recurrent_place(&executor->queue, number) * executor->state.recurrent_elements *
            sizeof(float);
 }
 
 static enum salvo_status move_recurrent(
     struct executor *executor, uint32_t number, uint32_t positions, uint8_t *saved, bool restores)
 {
-    const size_t bytes = executor->recurrent_elements * sizeof(float);
+    const size_t bytes = executor->state.recurrent_elements * sizeof(float);
     struct vulkan_buffer *states = recurrent_buffer(executor, number);
     const uint64_t offset = recurrent_offset(executor, number);
     (void)positions;
@@ -119,7 +117,7 @@ static enum salvo_status copy_recurrent(struct executor *executor, uint32_t to, 
 {
     return vulkan_copy(&executor->transfer, recurrent_buffer(executor, to), recurrent_offset(executor, to),
         recurrent_buffer(executor, from), recurrent_offset(executor, from),
-        executor->recurrent_elements * sizeof(float));
+        executor->state.recurrent_elements * sizeof(float));
 }
 
 static enum salvo_status write_tokens(

@@ -6,7 +6,6 @@
 #include "backend/vulkan/vulkan_format.h"
 #include "base/checked.h"
 #include "base/memory.h"
-#include "quant/quant.h"
 
 #include <math.h>
 #include <string.h>
@@ -85,15 +84,10 @@ enum salvo_status vulkan_weights_place(struct executor *executor)
     uint64_t used = 0, floats = 0;
     TRY(NEW(&uses, program->buffer_count));
     TRY(ARENA_NEW(&executor->tables, &executor->weights, program->buffer_count));
+    TRY(ARENA_NEW(&executor->tables, &executor->vector_offsets, program->buffer_count));
     weight_uses(program, uses);
-    for (uint32_t i = 0; i < program->buffer_count; i++) {
-        executor->weights[i].vector = NO_OPERAND;
-        if (uses[i] & WEIGHT_VECTOR) {
-            executor->weights[i].vector = (uint32_t)floats;
-            floats +=
-                (program->buffers[i].rows * program->buffers[i].columns + 3) / 4 * 4; /* read by fours */
-        }
-    }
+    floats =
+        weight_vectors_place(program, uses, 4, executor->vector_offsets); /* shaders read four at a time */
     if (floats > UINT32_MAX / 8)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "vectors of %llu elements in all are too many",
             (unsigned long long)floats));
@@ -216,14 +210,6 @@ static void find_ranges(const struct executor *executor, buffer_id id, float *ve
         vectors[weight->slices[i].range] = range_of(buffer, &weight->slices[i]);
 }
 
-static void load_vector(const struct executor *executor, buffer_id id, float *vectors)
-{
-    const struct program_buffer *buffer = &executor->program->buffers[id];
-    if (executor->weights[id].vector != NO_OPERAND)
-        dequantize(buffer->type, weight_rows(buffer), buffer->rows * buffer->columns,
-            vectors + executor->weights[id].vector);
-}
-
 enum salvo_status vulkan_weights_load(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
@@ -235,9 +221,9 @@ enum salvo_status vulkan_weights_load(struct executor *executor)
     uint64_t done = 0, row = largest_row_bytes(program);
     TRY(NEW(&staging, (row > piece_bytes ? row : piece_bytes) / 4 + 16));
     TRY(NEW(&vectors, executor->vectors.size / sizeof *vectors));
+    weight_vectors_read(program, executor->vector_offsets, vectors);
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         const struct vulkan_weight *weight = &executor->weights[i];
-        load_vector(executor, (buffer_id)i, vectors);
         if (has_ranges)
             find_ranges(executor, (buffer_id)i, vectors);
         for (uint32_t j = 0; j < weight->slice_count; j++) {

@@ -31,7 +31,7 @@ static enum salvo_status compile_single(
         .kk_epsilon = parts->direction->l2_norm.epsilon,
         .norm_epsilon = parts->norm ? parts->norm->layer_norm.epsilon : 0,
         .state = (uint32_t)executor->state.recurrent_offsets[op->wkv7.state],
-        .recurrent_elements = executor->recurrent_elements,
+        .recurrent_elements = (uint32_t)executor->state.recurrent_elements,
     };
     struct dispatch *dispatch;
     uint32_t pipeline;
@@ -65,7 +65,7 @@ static enum salvo_status compile_batch(struct compiling *compiling, uint32_t ind
         .head_dim = op->wkv7.head_dim,
         .columns = (uint32_t)executor->program->buffers[op->out].columns,
         .state = (uint32_t)executor->state.recurrent_offsets[op->wkv7.state],
-        .recurrent_elements = executor->recurrent_elements,
+        .recurrent_elements = (uint32_t)executor->state.recurrent_elements,
     };
     TRY(vulkan_pipeline(&executor->pipelines, SHADER_WKV7,
         (struct pipeline_constants){.threads = op->wkv7.head_dim, .extra = op->wkv7.head_dim}, &pipeline));
