@@ -80,7 +80,7 @@ struct backend_state {
     const struct state_layout *(*layout)(const struct executor *executor);
 
     /* Around calls of the functions below: `begin` waits until no step is in flight, `end` until they are
-     * done, unless `status` is an error, which it returns. NULL: nothing is to be done. */
+     * done, unless `status` is an error, which it returns. NULL: the backend needs neither. */
     enum salvo_status (*begin)(struct executor *executor);
     enum salvo_status (*end)(struct executor *executor, enum salvo_status status);
 

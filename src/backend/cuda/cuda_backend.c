@@ -18,7 +18,7 @@ static struct salvo_device device(uint32_t number)
     return cuda_device_at(number)->device;
 }
 
-/* Where the device goes on by itself, a few tokens a launch hide what it costs to hand over the next. */
+/* If the device continues from token to token itself, a few tokens per launch hide the cost of a launch. */
 static struct backend_info info(const struct executor *executor)
 {
     return (struct backend_info){.isa = "",

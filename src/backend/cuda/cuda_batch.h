@@ -50,19 +50,19 @@ enum {
     GEMM_SOME_TOKENS = 32,
     GEMM_MANY_TOKENS = 64,
     GEMM_MANY_CAPACITY = 256, /* from here on */
-    /* Among which a block divides the columns, at most: half of them where quantised weights meet
-     * GEMM_MANY_TOKENS, and two blocks share a multiprocessor. Of floats and with a glu they work in pairs,
-     * each with half of the rows. */
+    /* A block divides the columns among at most this many warps: among half of them for quantised weights and
+     * GEMM_MANY_TOKENS, so that two blocks share a multiprocessor. For float weights and for a glu, warps
+     * work in pairs, each with half of the rows. */
     GEMM_WARPS = 12,
     GEMM_FLOAT_TILE_BYTES = 2 * 128 * CUDA_TILE_ROWS * 4, /* of a warp's rows of a matrix, at most */
     GEMM_UNPACKED_BYTES = 16 * CUDA_TILE_COLUMNS,
-    /* Of one token and 128 columns, in shared memory: values and scales, 32 more for weights with offsets;
-     * 16 bytes more; 36 floats for every 32. */
+    /* Bytes of one token and 128 columns in shared memory. q8: values and scales, 32 bytes more for weights
+     * with offsets; f16: 16 bytes more than the values; f32: 36 floats for every 32. */
     GEMM_Q8_TOKEN_BYTES = 128 + 16,
     GEMM_F16_TOKEN_BYTES = 256 + 16,
     GEMM_F32_TOKEN_BYTES = 4 * 36 * 4,
-    /* Kernels for warpgroups: a block's rows of a matrix, or with a glu of both together. Columns come to
-       shared memory in stages. */
+    /* Kernels for warpgroups: rows of a block, with a glu those of both matrices together. Columns are copied
+     * to shared memory in stages. */
     GEMM_WIDE_ROWS = 128,
     GEMM_WIDE_THREADS = 256,
     GEMM_WIDE_COLUMNS = 64,

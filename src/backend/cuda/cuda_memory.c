@@ -48,7 +48,7 @@ enum salvo_status cuda_host_new(struct executor *executor, const char *what, siz
     memcpy(out_pointer, &memory, sizeof memory);
     if (result == CUDA_OUT_OF_MEMORY) {
         return fail(SALVO_ERROR_MEMORY,
-            "cuda device %u (%s): %llu MB of pinned memory for %s are not to be had", context->number,
+            "cuda device %u (%s): %llu MB of pinned memory for %s are not available", context->number,
             context->name, megabytes(bytes), what);
     }
     context->creations++;

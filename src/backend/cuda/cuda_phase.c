@@ -182,7 +182,7 @@ void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t
     }
 }
 
-/* Of one token, in shared memory: matvec_input.cuh. */
+/* Bytes of one part of a token in shared memory (matvec_input.cuh). */
 static uint32_t part_size(enum rounding rounding)
 {
     return rounding == ROUNDING_Q8 ? CUDA_PART_BYTES : CUDA_PART_FLOAT_BYTES;

@@ -1,8 +1,8 @@
 /*
- * Where the time of a step goes. Of one token, the decode kernel is launched for the first phase, the first
- * two, and so on: what a phase adds is its time, barrier and all, beside what streams in meanwhile as it does
- * in earnest. Of many tokens, the same with graphs of the first launch, the first two, and so on, without
- * those that take the step and end it.
+ * The time of each phase of a step. For one token, the decode kernel is launched for the first phase, the
+ * first two, and so on; the time that a phase adds includes its barrier, and weights of later phases are
+ * loaded meanwhile as in a real step. For many tokens, graphs of the first launch, the first two, and so on
+ * are launched, without the launches that take and end the step.
  */
 #include "backend/common/fusion.h"
 #include "backend/cuda/cuda_executor.h"

@@ -146,8 +146,8 @@ static void write_stop_ids(const struct step *step, struct cuda_step *head)
     }
 }
 
-/* Between the phases of a single token no buffer has plain floats: hidden rows come from the other plans.
- * The kernel for a single token does not sample, and finds no log-probabilities, unless it chooses an id. */
+/* The single-token kernel keeps tagged words between its phases, not floats, so the other plans compute
+ * hidden rows. It computes log-probabilities only when it samples an id. */
 static const struct cuda_plan *plan_of(const struct executor *executor, const struct step *step)
 {
     if (step->samples_only)
@@ -426,7 +426,7 @@ void cuda_pace_open(struct executor *executor)
         pace_open(&executor->pace, usual_ns, executor->options.batch, FIRST_CHUNK);
 }
 
-/* The device itself goes on from token to token in a launch of the whole grid. */
+/* A launch of the whole grid continues from token to token itself. */
 uint32_t cuda_most_ahead(const struct executor *executor)
 {
     const uint32_t fitting = pace_tokens(&executor->pace);

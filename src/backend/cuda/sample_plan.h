@@ -23,10 +23,10 @@ enum {
 };
 
 /*
- * Of each output row, at machine.sampling + row * cuda_sample_row_bytes(vocabulary). `id` is the result; all
- * else is between the stages. Behind it lie, [vocabulary] each, how often ids came lately (uint32) and logits
- * with bias and penalties (float). The host zeroes all of it when it is reserved, and
- * after tokens that were given up.
+ * Sampling of an output row, at machine.sampling + row * cuda_sample_row_bytes(vocabulary). `id` is the
+ * result; the stages exchange the other members. Two arrays, [vocabulary] each, follow: counts of recent ids
+ * (uint32), and logits with bias and penalties (float). The host zeroes everything when it allocates the
+ * memory and after a failed step.
  */
 struct cuda_sample_row {
     int32_t id;         /* sampled, or one of the two words above */
@@ -40,7 +40,7 @@ struct cuda_sample_row {
     uint64_t list[CUDA_SAMPLE_CANDIDATES]; /* pairs, in any order */
     uint64_t steps[CUDA_SAMPLE_STEPS];     /* sums of weights */
     uint64_t part_sums[CUDA_SAMPLE_PARTS];
-    /* Of one token, in 64-bit tagged words (cuda_plan.h), in two places that tokens alternate between: the
+    /* For a single token: 64-bit tagged words (cuda_plan.h) in two places that tokens alternate between. The
      * cancel flag, and the largest pair of each block, order and rest. */
     uint64_t cancelled[2];
     uint64_t largest[2][CUDA_SAMPLE_PARTS][2];

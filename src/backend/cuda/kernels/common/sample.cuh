@@ -354,7 +354,7 @@ static __device__ inline void sample_find_groups(const sample_part &p)
     }
 }
 
-/* All groups' largest come into shared memory; the largest of all is returned. */
+/* Copies the largest pair of each group to shared memory; returns the largest of all. */
 static __device__ inline sample_pair sample_load_groups(const sample_part &p)
 {
     sample_pair *table = p.shared + SAMPLE_AT_TABLE, largest = 0;
@@ -490,7 +490,7 @@ static __device__ inline void sample_stage_1(const sample_part &p)
     }
 }
 
-/* ---- Stage 2: only top-p alone comes here ---- */
+/* ---- Stage 2: top-p without top-k ---- */
 
 static __device__ inline void sample_stage_2(const sample_part &p)
 {

@@ -10,7 +10,7 @@
 
 #include "backend/cuda/kernels/common/waiting.cuh"
 
-/* Sums of bytes come as floats: an integer added to these bits is, as a float, that much above 12582912. */
+/* Sums of bytes are read as floats: the float of SUM_BITS + n is 12582912 + n. */
 #define SUM_BITS  0x4B400000
 #define SUM_FLOAT 12582912.0f
 

@@ -1,9 +1,9 @@
 /*
  * Attention of one token by tensor cores, over a cache of halves. A task has up to four heads that share a KV
  * head, and a range of positions. Warps take 16 positions at a time, one warp for each half of the values'
- * elements; both multiply all of the keys. Queries are sums of two halves, the second what the first leaves
- * of a float; so are the weights that come of their scores. Nothing else is rounded, so that results are
- * those of floats.
+ * elements; both multiply all of the keys. Queries, and the weights computed from their scores, are sums of
+ * two halves: the second one is the rounding error of the first. Nothing else is rounded, so results are as
+ * precise as with floats.
  *
  * Lane 4g + c has eight elements of every 32, from 8c on, of keys and values g and g + 8. In products the
  * order of a head's elements does not matter, as long as queries and keys agree, and positions are turned
@@ -60,7 +60,7 @@ KERNEL_INLINE void prepare_tiles(shared_head &head, const cuda_attend &attend, c
 
 /* ---- Keys and values ---- */
 
-/* Of positions g and g + 8. */
+/* Keys or values of positions g and g + 8. */
 template <int CHUNKS> struct raw_tile {
     uint4 rows[2][CHUNKS];
 };

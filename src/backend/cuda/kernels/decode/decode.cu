@@ -285,8 +285,8 @@ template <int TERMS> KERNEL_INLINE void run_any_matmul(uint32_t kind)
         run_pieces<TERMS>();
 }
 
-/* The records of one token. A block that failed goes on through matmuls that the finishing warp finishes and
- * through attention, with wrong values; it leaves at a record at whose end all compute warps synchronise
+/* The records of one token. A block that failed continues, with wrong values, through attention and through
+ * matmuls that the finishing warp finishes; it leaves at a record at whose end all compute warps synchronise
  * (run_other, leave_matmul), so that all warps leave at the same one. */
 static __device__ __noinline__ void run_records()
 {

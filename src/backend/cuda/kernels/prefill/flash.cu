@@ -280,7 +280,7 @@ KERNEL_INLINE void add_values(
 
 /* ---- The end ---- */
 
-/* Of each warp, in the beginning of its shared memory. */
+/* The result of each warp, at the beginning of its shared memory. */
 template <int DIM> struct flash_left {
     float output[FLASH_QUERIES][DIM + 8];
     float maximum[FLASH_QUERIES], sum[FLASH_QUERIES];

@@ -15,7 +15,7 @@
 
 enum { WKV7_LANES = 8, WKV7_BLOCK_VALUES = WKV7_WARPS * 32 / WKV7_LANES };
 
-/* Of one token and one head: keys beyond head_dim are zeros. */
+/* The inputs of one token and one head; keys beyond head_dim are zeros. */
 template <int DIM> struct wkv7_token {
     float r[DIM], w[DIM], k[DIM], kk[DIM], a[DIM];
     float v[WKV7_BLOCK_VALUES];
