@@ -6,8 +6,21 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
+
+/* SALVO_TEST_ONLY and SALVO_TEST_SKIP name tests to run and to leave out, with wildcards. */
+#define RUN_CHOSEN_TESTS(tests, set_up) (choose_tests(), cmocka_run_group_tests(tests, set_up, NULL))
+
+static inline void choose_tests(void)
+{
+    const char *only = getenv("SALVO_TEST_ONLY"), *skipped = getenv("SALVO_TEST_SKIP");
+    if (only)
+        cmocka_set_test_filter(only);
+    if (skipped)
+        cmocka_set_skip_filter(skipped);
+}
 
 /* A macro of that name would hide the library's function; what is built on it has to do without. */
 #undef fail

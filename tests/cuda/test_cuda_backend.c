@@ -7,7 +7,7 @@
 #include "copy_checks.h"
 #include "cuda/fake_device.h"
 #include "cuda/find_fake_cuda.h"
-#include "cuda/verify_against_cpu.h"
+#include "cuda/verify_on_cuda.h"
 #include "embed_checks.h"
 #include "engine/engine.h"
 #include "engine_fixture.h"
@@ -23,13 +23,13 @@
 static void groups_and_models(void **state)
 {
     (void)state;
-    verify_against_cpu("llama-odd", "F32", SALVO_KV_AUTO, 6);
-    verify_against_cpu("llama-tiny", "Q4_0", SALVO_KV_AUTO, 6);
-    verify_against_cpu("llama-256", "Q4_K_M", SALVO_KV_Q8_0, 6);
-    verify_against_cpu("llama-256", "Q2_K", SALVO_KV_F32, 6);
-    verify_against_cpu("rwkv7-tiny", "F16", SALVO_KV_AUTO, 6);
-    verify_against_cpu("rwkv7-256", "Q3_K_M", SALVO_KV_AUTO, 6);
-    verify_against_cpu("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO, 6);
+    verify_on_cuda("llama-odd", "F32", SALVO_KV_AUTO, 6);
+    verify_on_cuda("llama-tiny", "Q4_0", SALVO_KV_AUTO, 6);
+    verify_on_cuda("llama-256", "Q4_K_M", SALVO_KV_Q8_0, 6);
+    verify_on_cuda("llama-256", "Q2_K", SALVO_KV_F32, 6);
+    verify_on_cuda("rwkv7-tiny", "F16", SALVO_KV_AUTO, 6);
+    verify_on_cuda("rwkv7-256", "Q3_K_M", SALVO_KV_AUTO, 6);
+    verify_on_cuda("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO, 6);
 }
 
 /* ---- The first positions, where activations have two terms: both backends are next to exact ---- */
@@ -646,10 +646,5 @@ int main(void)
         LONG_TEST(after_steps_that_were_given_up),
         cmocka_unit_test(not_numbers),
     };
-    const char *only = getenv("SALVO_TEST_ONLY"), *skipped = getenv("SALVO_TEST_SKIP");
-    if (only)
-        cmocka_set_test_filter(only);
-    if (skipped)
-        cmocka_set_skip_filter(skipped);
-    return cmocka_run_group_tests(tests, find_fake, NULL);
+    return RUN_CHOSEN_TESTS(tests, find_fake);
 }

@@ -5,7 +5,7 @@
 #include "cmocka_test.h"
 #include "cuda/fake_device.h"
 #include "cuda/find_fake_cuda.h"
-#include "cuda/verify_against_cpu.h"
+#include "cuda/verify_on_cuda.h"
 #include "engine_fixture.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@
 static void verify(const char *shape, const char *mix, bool in_pieces)
 {
     const unsigned long before = fake->pieces;
-    verify_against_cpu(shape, mix, SALVO_KV_AUTO, 4);
+    verify_on_cuda(shape, mix, SALVO_KV_AUTO, 4);
     assert_int_equal(in_pieces, fake->pieces > before);
 }
 

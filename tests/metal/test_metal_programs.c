@@ -2,33 +2,11 @@
 #include "backend/metal/metal_shared.h"
 #include "metal/find_fake_metal.h"
 
-static void print_failed_output(void *user, const struct salvo_verify_output *output)
-{
-    (void)user;
-    if (output->not_finite || !(output->error <= output->tolerance))
-        print_message("%s: %g\n", output->operation, output->error);
-}
-
 /* After `count` ids, of which the last is a step of its own. */
 static void verify(const char *shape, const char *mix, enum salvo_kv_type kv_type, uint32_t count)
 {
-    struct salvo_model *model;
-    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
     int32_t *ids = some_ids(count, 64, 5);
-    ASSERT_OK(salvo_model_open(made_model(shape, mix), &model));
-    ASSERT_OK(salvo_verify(model,
-        &(struct salvo_verify_options){.size = sizeof(struct salvo_verify_options),
-            .backend = "metal",
-            .against = "cpu",
-            .ids = ids,
-            .count = count,
-            .threads = 1,
-            .kv_type = kv_type},
-        print_failed_output, NULL, &result));
-    if (!result.passed)
-        fail_msg("%s %s: %u of %u outputs out of tolerance", shape, mix, result.failed, result.outputs);
-    assert_true(result.outputs > 20);
-    salvo_model_close(model);
+    assert_true(verify_against_cpu("metal", made_model(shape, mix), kv_type, ids, count).outputs > 20);
     free(ids);
 }
 
@@ -97,5 +75,5 @@ int main(void)
         cmocka_unit_test(recurrences_agree_with_the_cpu),
         cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_CHOSEN_TESTS(tests, NULL);
 }

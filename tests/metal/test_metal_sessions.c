@@ -57,19 +57,7 @@ static void mixtures_give_what_each_request_gets_alone(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const char *path = made_model(shapes[i], "F32");
         struct fixture fixture = fixture_open(path, metal_options(3));
-        struct schedule_report report = {0};
-        salvo_session_close(fixture.session);
-        fixture.session = NULL;
-        for (uint64_t seed = 1; seed <= 2; seed++) {
-            run_schedule(path, fixture.engine,
-                &(struct schedule){.seed = seed,
-                    .requests = 6,
-                    .most_prompt = 30,
-                    .most_tokens = 8,
-                    .batch = 16,
-                    .cancel = true},
-                &report);
-        }
+        const struct schedule_report report = run_mixtures(path, &fixture, 2);
         assert_true(report.mixed_steps > 2);
         assert_true(report.idle_runs > 0);
         assert_true(report.cancelled > 0);
@@ -101,5 +89,5 @@ int main(void)
         cmocka_unit_test(mixtures_give_what_each_request_gets_alone),
         cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_CHOSEN_TESTS(tests, NULL);
 }

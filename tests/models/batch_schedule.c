@@ -326,3 +326,16 @@ void run_schedule(const char *path, struct salvo_engine *engine, const struct sc
     }
     fixture_close(&alone);
 }
+
+struct schedule_report run_mixtures(const char *path, struct fixture *fixture, uint64_t seeds)
+{
+    struct schedule_report report = {0};
+    salvo_session_close(fixture->session);
+    fixture->session = NULL;
+    for (uint64_t seed = 1; seed <= seeds; seed++) {
+        const struct schedule schedule = {
+            .seed = seed, .requests = 6, .most_prompt = 30, .most_tokens = 8, .batch = 16, .cancel = true};
+        run_schedule(path, fixture->engine, &schedule, &report);
+    }
+    return report;
+}

@@ -28,4 +28,8 @@ struct schedule_report {
 void run_schedule(const char *path, struct salvo_engine *engine, const struct schedule *schedule,
     struct schedule_report *report);
 
+/* Short schedules with cancels, of seeds 1 to `seeds`. The engine of the fixture has three sessions; its
+ * session is closed. */
+struct schedule_report run_mixtures(const char *path, struct fixture *fixture, uint64_t seeds);
+
 #endif

@@ -163,6 +163,21 @@ static void check_ahead(const struct fixture *fixture, const int32_t *ids)
     free(expected);
 }
 
+void check_bias(const struct fixture *fixture)
+{
+    int32_t *ids = some_ids(5, fixture->vocabulary, 9), id;
+    set_greedy(fixture->session);
+    ASSERT_OK(salvo_session_set_bias(fixture->session, 11, 1000));
+    ASSERT_OK(salvo_session_feed(fixture->session, ids, 5));
+    ASSERT_OK(salvo_session_next(fixture->session, &id));
+    assert_int_equal(11, id);
+    ASSERT_OK(salvo_session_set_bias(fixture->session, 11, 0));
+    ASSERT_OK(salvo_session_set_bias(fixture->session, 12, 1000));
+    ASSERT_OK(salvo_session_next(fixture->session, &id));
+    assert_int_equal(12, id);
+    free(ids);
+}
+
 void check_conversations(const struct fixture *fixture, const char *shape)
 {
     struct fixture cpu = fixture_open(

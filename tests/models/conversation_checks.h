@@ -7,6 +7,9 @@
 /* The id that the device chose is the one that the reference chooses from the same logits. */
 void check_sampling(const struct fixture *fixture);
 
+/* A bias of 1000 decides which id is chosen, also after it has changed. The session is new. */
+void check_bias(const struct fixture *fixture);
+
 /* Conversations that move between the engine and the CPU, are rolled back, begin again and are computed
  * ahead. The engine has a model of `shape` in F32, a context of 128 and a batch of 32. */
 void check_conversations(const struct fixture *fixture, const char *shape);

@@ -198,6 +198,35 @@ void set_greedy(struct salvo_session *session)
     ASSERT_OK(salvo_session_set_sampler(session, &greedy));
 }
 
+static void print_failed_output(void *user, const struct salvo_verify_output *output)
+{
+    (void)user;
+    if (output->not_finite || !(output->error <= output->tolerance))
+        print_message("%s: %g\n", output->operation, output->error);
+}
+
+struct salvo_verify_result verify_against_cpu(
+    const char *backend, const char *path, enum salvo_kv_type kv_type, const int32_t *ids, size_t count)
+{
+    struct salvo_model *model;
+    struct salvo_verify_result result = SALVO_VERIFY_RESULT_INIT;
+    ASSERT_OK(salvo_model_open(path, &model));
+    ASSERT_OK(salvo_verify(model,
+        &(struct salvo_verify_options){.size = sizeof(struct salvo_verify_options),
+            .backend = backend,
+            .against = "cpu",
+            .ids = ids,
+            .count = count,
+            .threads = 2,
+            .kv_type = kv_type},
+        print_failed_output, NULL, &result));
+    if (!result.passed || result.failed)
+        fail_msg("%s: %u of %u outputs out of tolerance, mean divergence %g", path, result.failed,
+            result.outputs, result.mean_divergence);
+    salvo_model_close(model);
+    return result;
+}
+
 double divergence_of(const float *p, const float *q, uint32_t vocabulary)
 {
     double p_total = 0, q_total = 0, divergence = 0;

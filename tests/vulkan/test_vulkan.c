@@ -84,17 +84,7 @@ static void a_bias_counts(void **state)
 {
     (void)state;
     open_tiny();
-    int32_t *ids = some_ids(5, tiny.vocabulary, 9), id;
-    set_greedy(tiny.session);
-    ASSERT_OK(salvo_session_set_bias(tiny.session, 11, 1000));
-    ASSERT_OK(salvo_session_feed(tiny.session, ids, 5));
-    ASSERT_OK(salvo_session_next(tiny.session, &id));
-    assert_int_equal(11, id);
-    ASSERT_OK(salvo_session_set_bias(tiny.session, 11, 0));
-    ASSERT_OK(salvo_session_set_bias(tiny.session, 12, 1000));
-    ASSERT_OK(salvo_session_next(tiny.session, &id));
-    assert_int_equal(12, id);
-    free(ids);
+    check_bias(&tiny);
 }
 
 /* Devices may limit workgroups to 1024 invocations. */
@@ -203,19 +193,7 @@ static void mixtures_give_what_each_request_gets_alone(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const char *path = made_model(shapes[i], "F32");
         struct fixture fixture = open_on("vulkan", path, 3);
-        struct schedule_report report = {0};
-        salvo_session_close(fixture.session);
-        fixture.session = NULL;
-        for (uint64_t seed = 1; seed <= 3; seed++) {
-            run_schedule(path, fixture.engine,
-                &(struct schedule){.seed = seed,
-                    .requests = 6,
-                    .most_prompt = 30,
-                    .most_tokens = 8,
-                    .batch = 16,
-                    .cancel = true},
-                &report);
-        }
+        const struct schedule_report report = run_mixtures(path, &fixture, 3);
         assert_true(report.mixed_steps > 5);
         assert_true(report.idle_runs > 0);
         assert_true(report.cancelled > 0);
