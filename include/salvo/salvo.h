@@ -557,7 +557,8 @@ enum {
     SALVO_OPEN_STEPS = 4,
     SALVO_STOP_IDS = 32,     /* stop ids of one run */
     SALVO_TOP_LOGPROBS = 20, /* most likely ids of one run */
-    SALVO_RUN_TOKENS = 32    /* tokens that one run can decode */
+    SALVO_RUN_TOKENS = 32,   /* tokens that one run can decode */
+    SALVO_RESIDENT_MASKS = 64
 };
 
 enum salvo_want {
@@ -593,7 +594,8 @@ struct salvo_run {
      * fails and keeps the tokens before. The mask applies to each token. All runs of a step in which one has
      * several tokens decode, without logits, log-probabilities and hidden rows. 0 counts as 1. */
     uint32_t tokens;
-    int32_t *chosen_ids; /* memory for the chosen ids, [tokens], written like `logits`; NULL only with 1 */
+    int32_t *chosen_ids;  /* memory for the chosen ids, [tokens], written like `logits`; NULL only with 1 */
+    uint32_t mask_number; /* 0, or the number of a resident mask, instead of `mask` */
 };
 
 struct salvo_run_result {
@@ -627,6 +629,15 @@ SALVO_API enum salvo_status salvo_engine_wait(struct salvo_engine *engine, uint6
  * nothing once the run has completed, so it never hits a later run with another handle. A step that has begun
  * is computed to its end. May be called from any thread or signal handler while the engine is open. */
 SALVO_API void salvo_engine_cancel(struct salvo_engine *engine, uint64_t handle);
+
+/* Copies a mask, with the layout of struct salvo_run, to the device, where it stays until it is closed or the
+ * engine is: runs that name its number submit no bits. Numbers begin at 1. SALVO_ERROR_MEMORY if
+ * SALVO_RESIDENT_MASKS are open. */
+SALVO_API enum salvo_status salvo_engine_mask_open(
+    struct salvo_engine *engine, const uint32_t *mask, uint32_t *out_number);
+
+/* First completes all steps, whose runs may still read the mask. The number may then be given again. */
+SALVO_API enum salvo_status salvo_engine_mask_close(struct salvo_engine *engine, uint32_t number);
 
 /* ---- Generation ---- */
 

@@ -167,6 +167,10 @@ struct backend {
      */
     enum salvo_status (*wait)(struct executor *executor, uint64_t ticket, struct run_result *results);
 
+    /* Puts mask number `number`, 1 to RESIDENT_MASKS, [step_mask_words], on the device; no step in flight
+     * reads the one that it replaces. NULL: runs read `mask` of their settings, whatever its number. */
+    enum salvo_status (*set_mask)(struct executor *executor, uint32_t number, const uint32_t *mask);
+
     /* Number of prompt tokens to submit at once: less than the batch if a batch would exceed the time limit
      * of the device's watchdog. NULL: the batch. */
     uint32_t (*chunk)(const struct executor *executor);

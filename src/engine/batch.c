@@ -107,6 +107,11 @@ static enum salvo_status check_extras(
     if (run->top_count && (!run->logprobs || !run->top_ids))
         return fail(SALVO_ERROR_ARGUMENT, "run %zu: the lists for the %u most likely ids are NULL", number,
             run->top_count);
+    if (run->mask_number && !masks_find(&engine->masks, run->mask_number))
+        return fail(SALVO_ERROR_ARGUMENT, "run %zu: mask %u is not resident", number, run->mask_number);
+    if (run->mask_number && run->mask)
+        return fail(SALVO_ERROR_ARGUMENT, "run %zu has a mask, and names the resident mask %u as well",
+            number, run->mask_number);
     return SALVO_OK;
 }
 
@@ -132,7 +137,8 @@ static enum salvo_status check_tokens(const struct salvo_run *run, size_t number
 
 static enum salvo_status check_want(const struct salvo_run *run, size_t number)
 {
-    const bool has_choice = run->logits || run->logprobs || run->mask || run->stop_id_count;
+    const bool has_choice =
+        run->logits || run->logprobs || run->mask || run->mask_number || run->stop_id_count;
     if (run->want > SALVO_WANT_LATER)
         return fail(SALVO_ERROR_ARGUMENT, "run %zu: a wish of %u is not known", number, run->want);
     if (run->want == SALVO_WANT_NOTHING && (run->count == 0 || has_choice)) {
@@ -345,6 +351,7 @@ static enum salvo_status submit(struct salvo_engine *engine, struct batch_step *
         device_run->first = run->first;
         device_run->source = run->source;
         device_run->sampler.mask = run->mask;
+        device_run->sampler.mask_number = run->mask_number;
         device_run->has_logprobs = run->logprobs != NULL;
         device_run->top_count = run->top_count;
         device_run->stop_mask = mask_stop_ids(run, stop_ids, &device_step.stop_count);
@@ -384,7 +391,9 @@ static void begin_run(
         .holds = given->want == SALVO_WANT_LATER,
         .only_chooses = only_chooses,
         .follows = given->session->batch.open > 0,
-        .mask = given->mask,
+        .mask =
+            given->mask_number ? masks_find(&given->session->engine->masks, given->mask_number) : given->mask,
+        .mask_number = given->mask_number,
         .logits = given->logits,
         .logprobs = given->logprobs,
         .top_ids = given->top_ids,

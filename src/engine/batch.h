@@ -27,7 +27,8 @@ struct batch_run {
     bool only_chooses; /* computes nothing: chooses from the logits of a run that holds them */
     bool follows;      /* submitted while an earlier run of the session was open */
     enum run_source source;
-    const uint32_t *mask; /* the caller's, during submit; NULL: none */
+    const uint32_t *mask; /* the caller's, during submit, or a resident one; NULL: none */
+    uint32_t mask_number; /* of a resident one; else 0 */
     float *logits;        /* the caller's, or NULL, as the next two */
     float *logprobs;
     int32_t *top_ids;

@@ -361,6 +361,7 @@ void salvo_engine_close(struct salvo_engine *engine)
     memory_free(engine->runs);
     memory_free(engine->results);
     memory_free(engine->ids);
+    masks_close(&engine->masks);
     last_norm_close(&engine->last_norm);
     program_close(engine->program);
     memory_free(engine);

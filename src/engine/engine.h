@@ -9,6 +9,7 @@
 #include "engine/ahead.h"
 #include "engine/batch.h"
 #include "engine/last_norm.h"
+#include "engine/masks.h"
 #include "engine/model.h"
 #include "engine/prefix_cache.h"
 #include "engine/snapshots.h"
@@ -74,6 +75,7 @@ struct salvo_engine {
     uint64_t waits; /* submissions that began when no other was in flight */
     struct ahead ahead;
     struct batch batch;
+    struct masks masks;
     int32_t end_ids[MAX_STOP_IDS]; /* of the vocabulary, valid if `knows_end_ids` */
     uint32_t end_id_count;
     bool knows_end_ids;

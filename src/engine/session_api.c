@@ -159,6 +159,24 @@ cleanup:
     return status;
 }
 
+enum salvo_status salvo_engine_mask_open(
+    struct salvo_engine *engine, const uint32_t *mask, uint32_t *out_number)
+{
+    REQUIRE(out_number);
+    *out_number = 0;
+    REQUIRE(engine);
+    REQUIRE(mask);
+    const enum salvo_status status = ahead_settle(engine);
+    return status == SALVO_OK ? masks_open_one(engine, mask, out_number) : status;
+}
+
+enum salvo_status salvo_engine_mask_close(struct salvo_engine *engine, uint32_t number)
+{
+    REQUIRE(engine);
+    const enum salvo_status status = engine_enter(engine);
+    return status == SALVO_OK ? masks_close_one(engine, number) : status;
+}
+
 enum salvo_status salvo_engine_wait(struct salvo_engine *engine, uint64_t number,
     struct salvo_run_result *results, size_t count, size_t result_size)
 {

@@ -10,6 +10,7 @@ enum {
     PAGE_POSITIONS = 256, /* positions of one KV page */
     MAX_STOP_IDS = 32,
     MAX_TOP_LOGPROBS = 20,
+    RESIDENT_MASKS = 64,
 };
 
 enum run_source {
@@ -32,7 +33,9 @@ struct sampler_settings {
     float repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
     uint32_t repeat_last_n;                                    /* number of last ids that penalties count */
     uint64_t seed;
-    const uint32_t *mask;  /* [ceil(vocabulary / 32)]: bit i % 32 of word i / 32 allows id i; NULL: all ids */
+    const uint32_t *mask; /* [ceil(vocabulary / 32)]: bit i % 32 of word i / 32 allows id i; NULL: all ids */
+    /* 0, or the number of `mask` among those that set_mask of the backend has put on the device, from 1 on */
+    uint32_t mask_number;
     const float *bias;     /* [vocabulary] added to the logits, or NULL */
     uint64_t bias_version; /* changes when the contents of `bias` change */
 };

@@ -358,6 +358,81 @@ static void check_later_arguments(struct checks *checks)
     }
 }
 
+/* ---- Resident masks ---- */
+
+static void assert_mask_refused(struct checks *checks, struct salvo_run run, const char *words)
+{
+    uint64_t step;
+    assert_int_equal(SALVO_ERROR_ARGUMENT, salvo_engine_submit(checks->engine, &run, 1, sizeof run, &step));
+    assert_non_null(strstr(salvo_error(), words));
+}
+
+/* As many as there may be, each of one id; their memory changes at once. Steps in flight name different ones,
+ * beside a run that brings its mask. */
+static void check_resident(struct checks *checks)
+{
+    struct checked_run *a = &checks->runs[0], *b = &checks->runs[1];
+    const uint32_t vocabulary = checks->vocabulary;
+    uint32_t numbers[SALVO_RESIDENT_MASKS], none;
+    uint64_t steps[2];
+    for (uint32_t i = 0; i < SALVO_RESIDENT_MASKS; i++) {
+        allow_only(checks, a->mask, (int32_t)(i % vocabulary));
+        ASSERT_OK(salvo_engine_mask_open(checks->engine, a->mask, &numbers[i]));
+        assert_int_equal(i + 1, numbers[i]);
+    }
+    assert_int_equal(SALVO_ERROR_MEMORY, salvo_engine_mask_open(checks->engine, a->mask, &none));
+    assert_non_null(strstr(salvo_error(), "64 masks are resident"));
+    assert_int_equal(0, none);
+    allow_only(checks, b->mask, (int32_t)vocabulary - 1);
+    for (uint32_t i = 0; i < SALVO_RESIDENT_MASKS; i += 9) {
+        struct salvo_run_result results[2];
+        for (uint32_t j = 0; j < 2; j++) {
+            const struct salvo_run runs[2] = {
+                {.session = a->run.session, .mask_number = numbers[i + j ? i + j - 1 : 63]},
+                {.session = b->run.session, .mask = b->mask}};
+            ASSERT_OK(salvo_engine_submit(checks->engine, runs, 1 + i % 2, sizeof *runs, &steps[j]));
+        }
+        for (uint32_t j = 0; j < 2; j++) {
+            wait_for(checks, steps[j], results, 1 + i % 2);
+            assert_int_equal((i + j ? i + j - 1 : 63) % vocabulary, results[0].id);
+            if (i % 2)
+                assert_int_equal(vocabulary - 1, results[1].id);
+        }
+    }
+
+    const struct salvo_run run = {.session = a->run.session, .mask_number = numbers[7]};
+    struct salvo_run wrong = run;
+    wrong.mask = a->mask;
+    assert_mask_refused(checks, wrong, "names the resident mask 8 as well");
+    wrong = run;
+    wrong.want = SALVO_WANT_LATER;
+    assert_mask_refused(checks, wrong, "leaves the choice to the next");
+    wrong = run;
+    wrong.mask_number = SALVO_RESIDENT_MASKS + 1;
+    assert_mask_refused(checks, wrong, "mask 65 is not resident");
+
+    /* Closed behind a run that reads it; another one takes its number. */
+    struct salvo_run_result result;
+    ASSERT_OK(salvo_engine_submit(checks->engine, &run, 1, sizeof run, &steps[0]));
+    ASSERT_OK(salvo_engine_mask_close(checks->engine, numbers[7]));
+    assert_mask_refused(checks, run, "mask 8 is not resident");
+    allow_only(checks, a->mask, -1);
+    ASSERT_OK(salvo_engine_mask_open(checks->engine, a->mask, &none));
+    assert_int_equal(numbers[7], none);
+    wait_for(checks, steps[0], &result, 1);
+    assert_int_equal(7 % vocabulary, result.id);
+    ASSERT_OK(salvo_engine_submit(checks->engine, &run, 1, sizeof run, &steps[0]));
+    ASSERT_OK(salvo_engine_wait(checks->engine, steps[0], &result, 1, sizeof result));
+    assert_int_equal(SALVO_ERROR_NUMERIC, result.status);
+    assert_non_null(strstr(result.message, "the mask allows none"));
+    for (uint32_t i = 0; i < SALVO_RESIDENT_MASKS; i++)
+        ASSERT_OK(salvo_engine_mask_close(checks->engine, numbers[i]));
+    assert_int_equal(SALVO_ERROR_ARGUMENT, salvo_engine_mask_close(checks->engine, numbers[7]));
+    assert_int_equal(SALVO_ERROR_ARGUMENT, salvo_engine_mask_close(checks->engine, 0));
+    plan(a, NULL, 0, false, 1);
+    submit_and_check(checks, 0, 1);
+}
+
 /* ---- Scores of tokens that are given ---- */
 
 struct scored {
@@ -437,6 +512,7 @@ void check_masks(struct fixture *fixture)
     check_later_arguments(&checks);
     check_later(&checks);
     check_later_alone(&checks);
+    check_resident(&checks);
     check_scores(&checks, ids, 12);
     for (int i = 0; i < RUNS; i++) {
         if (i)

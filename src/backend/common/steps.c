@@ -100,6 +100,11 @@ bool sampler_is_argmax(const struct sampler_settings *settings)
     return settings->temperature == 0 && !settings->mask && !settings->bias && !sampler_penalises(settings);
 }
 
+bool sampler_brings_mask(const struct sampler_settings *settings)
+{
+    return settings->mask && !settings->mask_number;
+}
+
 /* A fraction below 1 as a multiple of 2^-32. */
 static uint64_t fixed_fraction(float fraction)
 {

@@ -58,6 +58,9 @@ bool step_is_cancelled(const volatile bool *cancel);
 bool sampler_penalises(const struct sampler_settings *settings);
 bool sampler_is_argmax(const struct sampler_settings *settings);
 
+/* Whether the run has a mask that is not on the device yet. */
+bool sampler_brings_mask(const struct sampler_settings *settings);
+
 struct device_sampler sampler_for_device(const struct sampler_settings *settings);
 
 /* Words of a mask of ids, struct sampler_settings. */

@@ -116,6 +116,7 @@ const struct backend cuda_backend = {
     .info = info,
     .submit = cuda_step_submit,
     .wait = cuda_step_wait,
+    .set_mask = cuda_set_mask,
     .chunk = chunk,
     .progress = cuda_step_progress,
     .logits = logits,

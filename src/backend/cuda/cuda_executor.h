@@ -175,7 +175,8 @@ struct executor {
     uint32_t *masks;                   /* [slots][step_mask_words]: allowed ids */
     struct sampling_logprob *logprobs; /* [outputs][1 + MAX_TOP_LOGPROBS] */
     cuda_address mask_address, logprob_address;
-    uint64_t *masked_by; /* [slots]: the last entry with a run that reads the slot's mask */
+    cuda_address resident_masks; /* [RESIDENT_MASKS][step_mask_words], in device memory */
+    uint64_t *masked_by;         /* [slots]: the last entry with a run that reads the slot's mask */
 
     /* Pinned memory for copies. */
     uint8_t *staging;
@@ -210,6 +211,7 @@ enum salvo_status cuda_memory_new(
 void cuda_memory_free(struct executor *executor, cuda_address address);
 enum salvo_status cuda_host_new(struct executor *executor, const char *what, size_t bytes, void *out_pointer);
 void cuda_host_free(struct executor *executor, void *memory);
+enum salvo_status cuda_set_mask(struct executor *executor, uint32_t number, const uint32_t *mask);
 enum salvo_status cuda_copy_in(struct executor *executor, cuda_address to, const void *from, size_t size);
 enum salvo_status cuda_copy_out(
     struct executor *executor, void *to, cuda_address from, size_t size); /* and waits */

@@ -105,6 +105,8 @@ void cuda_layout_state(struct executor *executor, struct cuda_region *region)
     machine->recurrent_elements = executor->state.recurrent_elements;
     executor->bias =
         cuda_region_take(region, (uint64_t)options->slots * executor->program->vocabulary * sizeof(float));
+    executor->resident_masks = cuda_region_take(
+        region, RESIDENT_MASKS * step_mask_words(executor->program->vocabulary) * sizeof(uint32_t));
 }
 
 /* ---- Scratch ---- */

@@ -119,7 +119,7 @@ struct cuda_sampler {
     uint32_t top_k, last_n;
     uint64_t seed;
     uint64_t bias;     /* [vocabulary] floats, or 0 */
-    uint64_t mask;     /* mapped: a bit for each allowed id, or 0 */
+    uint64_t mask;     /* mapped, or resident on the device: a bit for each allowed id; 0: none */
     uint64_t logprobs; /* mapped: [1 + top_count] struct cuda_logprob for its first row of logits, or 0 */
     uint32_t top_count;
     uint32_t row; /* of logits that the id is chosen from; LOGITS_ALL: the first */

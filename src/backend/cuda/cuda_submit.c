@@ -44,13 +44,22 @@ enum salvo_status cuda_step_check(const struct executor *executor, const struct 
 
 /* ---- Writing ---- */
 
+/* The mask of a run: resident, or the slot's. */
+static cuda_address mask_of(const struct executor *executor, const struct run *run)
+{
+    const struct sampler_settings *settings = &run->sampler;
+    const uint64_t bytes = step_mask_words(executor->program->vocabulary) * sizeof *settings->mask;
+    if (settings->mask_number)
+        return executor->resident_masks + (settings->mask_number - 1) * bytes;
+    return settings->mask ? executor->mask_address + run->slot * bytes : 0;
+}
+
 /* `row`: of logits, the first of the run's. */
 static struct cuda_sampler sampler_of(
     const struct executor *executor, const struct run *run, uint32_t row, cuda_address bias)
 {
     const struct sampler_settings *settings = &run->sampler;
-    const uint64_t mask_bytes = step_mask_words(executor->program->vocabulary) * sizeof *settings->mask,
-                   row_bytes = (1 + MAX_TOP_LOGPROBS) * sizeof *executor->logprobs;
+    const uint64_t row_bytes = (1 + MAX_TOP_LOGPROBS) * sizeof *executor->logprobs;
     return (struct cuda_sampler){
         .temperature = settings->temperature,
         .inverse_temperature = settings->temperature > 0 ? 1.0F / settings->temperature : 0,
@@ -64,7 +73,7 @@ static struct cuda_sampler sampler_of(
         .last_n = settings->repeat_last_n,
         .seed = settings->seed,
         .bias = settings->bias ? bias : 0,
-        .mask = settings->mask ? executor->mask_address + run->slot * mask_bytes : 0,
+        .mask = mask_of(executor, run),
         .logprobs = run->has_logprobs ? executor->logprob_address + row * row_bytes : 0,
         .top_count = run->top_count,
         .row = row,
@@ -79,7 +88,7 @@ static enum salvo_status place_masks(struct executor *executor, const struct ste
     const size_t words = step_mask_words(executor->program->vocabulary);
     for (uint32_t i = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
-        if (!run->sampler.mask)
+        if (!sampler_brings_mask(&run->sampler))
             continue;
         TRY(cuda_entries_finish(executor, executor->masked_by[run->slot]));
         memcpy(executor->masks + run->slot * words, run->sampler.mask, words * sizeof *run->sampler.mask);
@@ -91,9 +100,22 @@ cleanup:
 static void note_masks(struct executor *executor, const struct step *step)
 {
     for (uint32_t i = 0; i < step->run_count; i++) {
-        if (step->runs[i].sampler.mask)
+        if (sampler_brings_mask(&step->runs[i].sampler))
             executor->masked_by[step->runs[i].slot] = executor->entries;
     }
+}
+
+enum salvo_status cuda_set_mask(struct executor *executor, uint32_t number, const uint32_t *mask)
+{
+    enum salvo_status status = SALVO_OK;
+    const size_t bytes = step_mask_words(executor->program->vocabulary) * sizeof *mask;
+    TRY(cuda_context_enter(&executor->context));
+    status = cuda_copy_in(executor, executor->resident_masks + (number - 1) * (uint64_t)bytes, mask, bytes);
+    if (status == SALVO_OK)
+        status = cuda_queue_wait(executor); /* the caller may change it at once */
+    cuda_context_leave(&executor->context);
+cleanup:
+    return status;
 }
 
 /* A slot's bias goes to the device when it has changed. */

@@ -156,7 +156,6 @@ enum salvo_status metal_compile_sample(struct compiling *compiling, const struct
     metal_bind(dispatch, compiling->arena);
     metal_bind(dispatch, &executor->changed);
     metal_bind(dispatch, &executor->masks);
-    dispatch->bindings[dispatch->binding_count - 1].entry_bytes = executor->mask_bytes;
     metal_bind(dispatch, &executor->biases);
     metal_bind(dispatch, &executor->tokens);
     metal_bind(dispatch, &executor->next);

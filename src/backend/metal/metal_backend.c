@@ -131,6 +131,7 @@ const struct backend metal_backend = {
     .rounds_finely = true,
     .submit = metal_submit,
     .wait = metal_wait,
+    .set_mask = metal_set_mask,
     .chunk = chunk,
     .progress = metal_progress,
     .logits = logits,

@@ -97,7 +97,7 @@ struct executor {
     struct metal_buffer arena, debug_arena, vectors, recurrent, kept_states, ropes, tokens, next, changed,
         biases, attend_parts;
     struct metal_buffer ring, masks; /* a part for each entry */
-    uint64_t entry_bytes, mask_bytes;
+    uint64_t entry_bytes;
 
     struct metal_bias *slot_biases; /* [slots] */
     struct step_queue queue;
@@ -173,6 +173,7 @@ enum salvo_status metal_encode_some(
 /* metal_step.c */
 enum salvo_status metal_steps_open(struct executor *executor);
 enum salvo_status metal_submit(struct executor *executor, const struct step *step, uint64_t *out_ticket);
+enum salvo_status metal_set_mask(struct executor *executor, uint32_t number, const uint32_t *mask);
 enum salvo_status metal_wait(struct executor *executor, uint64_t ticket, struct run_result *results);
 enum salvo_status metal_progress(
     struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done);

@@ -61,13 +61,13 @@ static enum salvo_status open_scratch(struct executor *executor)
     executor->entry_bytes = (sizeof(struct step_header) + options->slots * sizeof(struct step_run) +
                                 words * sizeof(uint32_t) + 255) /
                             256 * 256;
-    executor->mask_bytes =
-        (options->slots * step_mask_words(executor->program->vocabulary) * sizeof(uint32_t) + 255) / 256 *
-        256;
     TRY(open_scratch_buffer(
         executor, single_bytes > batch_bytes ? single_bytes : batch_bytes, "scratch", &executor->arena));
     TRY(open_scratch_buffer(executor, executor->entry_bytes * RING_ENTRIES, "steps", &executor->ring));
-    TRY(open_scratch_buffer(executor, executor->mask_bytes * RING_ENTRIES, "masks", &executor->masks));
+    TRY(open_scratch_buffer(executor,
+        ((uint64_t)RING_ENTRIES * options->slots + RESIDENT_MASKS) *
+            step_mask_words(executor->program->vocabulary) * sizeof(uint32_t),
+        "masks", &executor->masks));
     TRY(open_scratch_buffer(executor, options->slots * (options->context + UINT64_C(1)) * sizeof(int32_t),
         "ids", &executor->tokens));
     TRY(open_scratch_buffer(executor, options->slots * sizeof(uint32_t), "positions", &executor->next));

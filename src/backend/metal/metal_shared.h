@@ -116,7 +116,8 @@ struct step_run {
     uint32_t read_version, write_version, next_version;
     uint32_t logits_row; /* that the id is chosen from; LOGITS_ALL: the first */
     uint32_t is_live;    /* 0: it has ended, or its slot is not at its first position */
-    uint32_t has_mask, has_bias;
+    uint32_t mask_row;   /* counted from 1; 0: none */
+    uint32_t has_bias;
     int32_t
         next_id; /* LOGITS_ALL with log-probabilities, which the host computes: the id after its last row */
     struct device_sampler settings;

@@ -154,10 +154,37 @@ static struct step_run device_run(const struct run *run, const struct pending_ru
         .read_version = pending->read_version,
         .write_version = pending->write_version,
         .next_version = pending->next_version,
-        .has_mask = run->sampler.mask != NULL,
         .has_bias = run->sampler.bias != NULL,
         .next_id = run->next_id,
         .settings = sampler_for_device(&run->sampler)};
+}
+
+/* ---- Masks: rows for the runs of each entry of the ring, then the resident ones ---- */
+
+static void write_mask(const struct executor *executor, size_t row, const uint32_t *mask)
+{
+    const size_t words = step_mask_words(executor->program->vocabulary);
+    memcpy((uint32_t *)(void *)executor->masks.bytes + row * words, mask, words * sizeof *mask);
+}
+
+enum salvo_status metal_set_mask(struct executor *executor, uint32_t number, const uint32_t *mask)
+{
+    write_mask(executor, (size_t)RING_ENTRIES * executor->options.slots + number - 1, mask);
+    return step_queue_check_device(&executor->queue);
+}
+
+/* The row of a run's mask, counted from 1; 0: it has none. */
+static uint32_t place_mask(
+    const struct executor *executor, const struct run *run, uint64_t ticket, uint32_t index)
+{
+    const uint32_t slots = executor->options.slots;
+    const uint32_t row = (uint32_t)(ticket % RING_ENTRIES) * slots + index;
+    if (run->sampler.mask_number)
+        return RING_ENTRIES * slots + run->sampler.mask_number;
+    if (!run->sampler.mask)
+        return 0;
+    write_mask(executor, row, run->sampler.mask);
+    return row + 1;
 }
 
 /* Writes the step into its entry of the ring: header, runs, then rows, output rows, pages and ids. */
@@ -167,9 +194,6 @@ static void write_entry(struct executor *executor, const struct step *step, stru
     const struct pending_step *pending = out->pending;
     struct step_header *entry = metal_ring_entry(executor, pending->ticket);
     uint32_t *words = (uint32_t *)(void *)entry;
-    const size_t mask_words = step_mask_words(executor->program->vocabulary);
-    uint32_t *masks =
-        (uint32_t *)(void *)(executor->masks.bytes + pending->ticket % RING_ENTRIES * executor->mask_bytes);
     *entry = (struct step_header){.context = options->context,
         .pages_stride = executor->state.pages_per_slot,
         .samples_only = step->samples_only};
@@ -192,8 +216,7 @@ static void write_entry(struct executor *executor, const struct step *step, stru
         if (run->source == SOURCE_IDS)
             memcpy(words + entry->ids_at + run->first_row, step->ids + run->first_row,
                 run->count * sizeof *step->ids);
-        if (run->sampler.mask)
-            memcpy(masks + i * mask_words, run->sampler.mask, mask_words * sizeof *masks);
+        entry_runs(entry)[i].mask_row = place_mask(executor, run, pending->ticket, i);
     }
 }
 

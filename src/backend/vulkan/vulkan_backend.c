@@ -95,6 +95,7 @@ const struct backend vulkan_backend = {
     .logits = vulkan_logits,
     .hidden = vulkan_hidden,
     .logprobs = vulkan_logprobs,
+    .set_mask = vulkan_set_mask,
     .tokens = vulkan_tokens,
     .counters = counters,
     .print = print_plans,

@@ -98,7 +98,7 @@ struct executor {
 
     struct vulkan_buffer arena, vectors, rounded, recurrent, kept_states, tokens, ropes, partials, ring_state,
         sample_scratch, bias;
-    struct vulkan_buffer masks;       /* [slots][step_mask_words]: allowed ids */
+    struct vulkan_buffer masks;       /* [slots + RESIDENT_MASKS][step_mask_words]: allowed ids */
     uint64_t *masked_by;              /* [slots]: the last ticket with a run that reads the slot's mask */
     struct vulkan_buffer logprobs;    /* [outputs][LOGPROB_WORDS], written by the device */
     struct vulkan_buffer step;        /* the running step */
@@ -228,6 +228,7 @@ enum salvo_status vulkan_step_begin(
     struct executor *executor, const struct step *step, struct pending_step **out);
 const float *vulkan_logits(struct executor *executor, uint32_t row);
 enum salvo_status vulkan_hidden(struct executor *executor, uint32_t row, uint32_t count, float *out);
+enum salvo_status vulkan_set_mask(struct executor *executor, uint32_t number, const uint32_t *mask);
 const struct sampling_logprob *vulkan_logprobs(struct executor *executor, uint32_t row);
 const int32_t *vulkan_tokens(struct executor *executor, uint32_t slot);
 uint64_t vulkan_objects(const struct executor *executor); /* buffers and pipelines made so far */

@@ -110,7 +110,8 @@ static enum salvo_status open_scratch(struct executor *executor)
     TRY(open_bound(executor, (uint64_t)executor->bias_row_count * vocabulary * sizeof(float), PLACE_TO_DEVICE,
         "bias", &executor->bias));
     TRY(ARENA_NEW(&executor->tables, &executor->bias_rows, executor->bias_row_count));
-    TRY(open_bound(executor, (uint64_t)options->slots * step_mask_words(vocabulary) * sizeof(uint32_t),
+    TRY(open_bound(executor,
+        ((uint64_t)options->slots + RESIDENT_MASKS) * step_mask_words(vocabulary) * sizeof(uint32_t),
         PLACE_TO_DEVICE, "masks", &executor->masks));
     TRY(ARENA_NEW(&executor->tables, &executor->masked_by, options->slots));
     TRY(open_bound(executor, (uint64_t)options->outputs * LOGPROB_WORDS * sizeof(uint32_t), PLACE_TO_HOST,

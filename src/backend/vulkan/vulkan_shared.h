@@ -32,7 +32,7 @@ SHARED_ENUM(BIND_VECTORS, 4) /* norms and biases */
 SHARED_ENUM(BIND_TABLE, 5)   /* row ops or matrices of a group */
 SHARED_ENUM(BIND_ROUNDED, 6) /* int8 or f16 activations; single token: the input row */
 SHARED_ENUM(BIND_KEYS, 7)
-SHARED_ENUM(BIND_MASKS, 7) /* sample: allowed ids, a row for each slot */
+SHARED_ENUM(BIND_MASKS, 7) /* sample: allowed ids, a row for each slot, then the resident ones */
 SHARED_ENUM(BIND_VALUES, 8)
 SHARED_ENUM(BIND_LOGPROBS, 8) /* sample: log-probabilities for the host, a row for each output */
 SHARED_ENUM(BIND_RECURRENT, 9)
@@ -76,7 +76,7 @@ struct step_run {
     STRUCT(device_sampler) settings;
     UINT source;     /* enum run_source */
     UINT stop_mask;  /* bit i: stop_ids[i] of the header ends it */
-    UINT has_mask;   /* 1: the slot's row of BIND_MASKS has a bit for each allowed id */
+    UINT has_mask;   /* the row of BIND_MASKS with a bit for each allowed id, counted from 1; 0: none */
     UINT logprobs;   /* 0, or 1 + the number of most likely ids */
     UINT logits_row; /* that the id is chosen from; LOGITS_ALL: the first */
     INT next_id;     /* LOGITS_ALL with log-probabilities: the id after its last row */

@@ -202,13 +202,28 @@ cleanup:
     return status;
 }
 
+enum salvo_status vulkan_set_mask(struct executor *executor, uint32_t number, const uint32_t *mask)
+{
+    const size_t words = step_mask_words(executor->program->vocabulary),
+                 row = executor->options.slots + number - 1;
+    memcpy((uint32_t *)executor->masks.mapped + row * words, mask, words * sizeof *mask);
+    return step_queue_check_device(&executor->queue);
+}
+
+/* The row of a run's mask, counted from 1; 0: it has none. */
+static uint32_t mask_row(const struct executor *executor, const struct run *run)
+{
+    const uint32_t number = run->sampler.mask_number;
+    return number ? executor->options.slots + number : run->sampler.mask ? run->slot + 1 : 0;
+}
+
 /* The row of a slot's mask changes only while no step reads it. A caller that computes masks from the ids
  * before them has waited for those anyway. */
 static enum salvo_status place_mask(struct executor *executor, const struct run *run)
 {
     enum salvo_status status = SALVO_OK;
     const size_t words = step_mask_words(executor->program->vocabulary);
-    if (!run->sampler.mask)
+    if (!sampler_brings_mask(&run->sampler))
         return SALVO_OK;
     TRY(step_queue_complete(&executor->queue, executor->masked_by[run->slot]));
     memcpy((uint32_t *)executor->masks.mapped + run->slot * words, run->sampler.mask,
@@ -254,7 +269,6 @@ static void write_run(const struct run *run, const struct pending_run *pending, 
     out->next_version = pending->next_version;
     out->source = run->source;
     out->stop_mask = run->stop_mask;
-    out->has_mask = run->sampler.mask != NULL;
     out->settings = sampler_for_device(&run->sampler);
     out->logprobs = run->has_logprobs ? 1 + run->top_count : 0;
     out->next_id = run->next_id;
@@ -298,6 +312,7 @@ enum salvo_status vulkan_step_begin(
     for (uint32_t i = 0, output = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
         write_run(run, &pending->runs[i], &runs[i]);
+        runs[i].has_mask = mask_row(executor, run);
         runs[i].has_bias = run->sampler.bias ? bias_rows[biased++] : 0;
         runs[i].logits_row = step_logits_row(step, run, output);
         if (step->samples_only) /* without argmax.comp the largest logit is found as others are */

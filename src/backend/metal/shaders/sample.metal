@@ -170,7 +170,7 @@ inline void change_logits(sampler s, device const float *logits, device float *c
     device const uint *mask, device const float *bias, device const int *tokens, uint count)
 {
     for (uint i = s.tid; i < s.vocabulary; i += METAL_SAMPLE_THREADS) {
-        float logit = run->has_mask && !(mask[i / 32] >> i % 32 & 1) ? -INFINITY : logits[i];
+        float logit = run->mask_row && !(mask[i / 32] >> i % 32 & 1) ? -INFINITY : logits[i];
         changed[i] = run->has_bias ? logit + bias[i] : logit;
     }
     threadgroup_barrier(mem_flags::mem_device);
@@ -231,7 +231,7 @@ kernel void sample(constant sample_arguments &arguments [[buffer(0)]], device fl
     s.sums = sums;
     if (!run->settings.is_argmax) {
         device float *own = changed + (ulong)output * vocabulary;
-        change_logits(s, logits, own, run, masks + (ulong)index * ((vocabulary + 31) / 32),
+        change_logits(s, logits, own, run, masks + (ulong)(max(run->mask_row, 1u) - 1) * ((vocabulary + 31) / 32),
             biases + (ulong)run->slot * vocabulary, slot_tokens, position + 1);
         s.logits = own;
     }

@@ -117,7 +117,7 @@ float penalised(step_run run, uint times, float logit)
 
 bool is_allowed(step_run run, uint id)
 {
-    uint row = run.slot * ((vocabulary + 31) / 32);
+    uint row = (run.has_mask - 1) * ((vocabulary + 31) / 32);
     return run.has_mask == 0 || (masks[row + id / 32] >> id % 32 & 1) != 0;
 }
 
