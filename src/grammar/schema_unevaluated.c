@@ -4,7 +4,8 @@
 
 enum { MOST_DEPTH = 16 };
 
-/* What the keywords of a schema, and of the schemas that apply to the same value, evaluate. */
+/* Members and items that the keywords of a schema evaluate, and of the schemas that apply to the same value.
+ */
 struct evaluated {
     struct schema *schema;
     struct node_list names, patterns; /* members of properties and of patternProperties */

@@ -146,7 +146,7 @@ uint32_t metal_arena_at(const struct compiling *compiling, buffer_id buffer); /*
 uint32_t metal_vector_at(const struct compiling *compiling, buffer_id buffer);
 uint32_t metal_columns(const struct compiling *compiling, buffer_id buffer);
 
-/* What a matmul of a single token also computes; members are NULL where absent. */
+/* Ops that a matmul of a single token includes; members are NULL where absent. */
 struct matmul_fusion {
     const struct op *norm;  /* the RMS norm of its input */
     const struct op *gated; /* a second matmul with the same input; the op after it is the glu of both */
