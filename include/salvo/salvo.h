@@ -144,20 +144,16 @@ struct salvo_value {
     struct salvo_array array;
 };
 
-/*
- * Removes the first item of an array and stores it in *out_item; false when the array is empty. Work on a
- * copy: struct salvo_value rest = value, item; while (salvo_array_next(&rest, &item)) ...
- */
+/* Removes the first item of an array and stores it in *out_item; false when the array is empty. Work on a
+ * copy: struct salvo_value rest = value, item; while (salvo_array_next(&rest, &item)) ... */
 SALVO_API bool salvo_array_next(struct salvo_value *array, struct salvo_value *out_item);
 
 /* ---- Model: a GGUF file ---- */
 
 struct salvo_model;
 
-/*
- * Maps and checks a file without copying it. `path` may be the first file of a split model. A model of an
- * architecture that salvo cannot run can still be inspected.
- */
+/* Maps and checks a file without copying it. `path` may be the first file of a split model. A model of an
+ * architecture that salvo cannot run can still be inspected. */
 SALVO_API enum salvo_status salvo_model_open(const char *path, struct salvo_model **out);
 SALVO_API void salvo_model_close(struct salvo_model *model);
 
@@ -237,12 +233,10 @@ SALVO_API enum salvo_status salvo_token_text(
 /* The number of bytes at the end of `text` that begin an incomplete UTF-8 character, 0 to 3. */
 SALVO_API size_t salvo_utf8_incomplete(const char *text, size_t size);
 
-/*
- * Filters text that arrives in pieces, such as the bytes of generated tokens: holds back bytes that may be
+/* Filters text that arrives in pieces, such as the bytes of generated tokens: holds back bytes that may be
  * the beginning of a stop string and incomplete UTF-8 characters, and ends the text before the first stop
  * string that is complete. salvo_session_generate has such a filter built in; programs that take tokens by
- * salvo_session_next or salvo_engine_next use one per session.
- */
+ * salvo_session_next or salvo_engine_next use one per session. */
 struct salvo_text_filter;
 
 /* The stop strings are copied; empty ones are ignored. */
@@ -264,19 +258,15 @@ SALVO_API void salvo_text_filter_reset(struct salvo_text_filter *filter);
 
 /* ---- Chat templates ---- */
 
-/*
- * A Jinja template that turns a conversation into the text the model was trained on, rendered as transformers
+/* A Jinja template that turns a conversation into the text the model was trained on, rendered as transformers
  * does. It is immutable once open. Templates are run in a sandbox with limits on time, memory, depth and
- * output; errors name the line and column.
- */
+ * output; errors name the line and column. */
 struct salvo_template;
 
-/*
- * `text` is the template. NULL: the model's own, or for a model without one the built-in template: "User: ",
+/* `text` is the template. NULL: the model's own, or for a model without one the built-in template: "User: ",
  * the message without blank lines, a blank line, "Assistant:". `model` may be NULL if there is a text;
  * bos_token and the like are then undefined and salvo_template_tokens fails. The model must stay open as long
- * as the template.
- */
+ * as the template. */
 SALVO_API enum salvo_status salvo_template_open(
     struct salvo_model *model, const char *text, size_t size, struct salvo_template **out);
 SALVO_API void salvo_template_close(struct salvo_template *chat);
@@ -325,11 +315,9 @@ struct salvo_prompt {
 SALVO_API enum salvo_status salvo_template_render(const struct salvo_template *chat,
     const struct salvo_conversation *conversation, struct salvo_prompt **out);
 
-/*
- * The prompt as tokens. Only text written by the template itself may become control tokens. The prompt begins
+/* The prompt as tokens. Only text written by the template itself may become control tokens. The prompt begins
  * with one beginning-of-text token if the model's metadata asks for it or the template writes it. *out_ids is
- * freed by salvo_free.
- */
+ * freed by salvo_free. */
 SALVO_API enum salvo_status salvo_template_tokens(const struct salvo_template *chat,
     const struct salvo_conversation *conversation, int32_t **out_ids, size_t *out_count);
 
@@ -418,11 +406,9 @@ struct salvo_engine_options {
         sizeof(struct salvo_engine_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
-/*
- * Compiles the model's program for the device and loads the weights. The model must stay open as long as the
+/* Compiles the model's program for the device and loads the weights. The model must stay open as long as the
  * engine. A context that does not fit into memory and a backend without a device are errors; only "auto"
- * tries the next backend, with a warning. Computing tokens allocates no memory.
- */
+ * tries the next backend, with a warning. Computing tokens allocates no memory. */
 SALVO_API enum salvo_status salvo_engine_open(
     struct salvo_model *model, const struct salvo_engine_options *options, struct salvo_engine **out);
 SALVO_API void salvo_engine_close(struct salvo_engine *engine);
@@ -449,11 +435,9 @@ SALVO_API void salvo_session_close(struct salvo_session *session);
 /* A random 32-bit seed, drawn when the sampler is set; salvo_session_get_sampler returns it. */
 #define SALVO_SEED_RANDOM UINT64_MAX
 
-/*
- * How tokens are chosen, with the names and order of llama.cpp: bias, penalties, top-k, top-p, min-p,
+/* How tokens are chosen, with the names and order of llama.cpp: bias, penalties, top-k, top-p, min-p,
  * temperature. Zero switches each filter and penalty off; a sampler of zeros always takes the most likely
- * token.
- */
+ * token. */
 struct salvo_sampler {
     size_t size;
     uint64_t seed;           /* the same seed gives the same text; SALVO_SEED_RANDOM: a random one */
@@ -476,11 +460,9 @@ struct salvo_sampler {
  * 64, the seed is 0 and the remaining members are off. */
 SALVO_API enum salvo_status salvo_sampler_default(const struct salvo_model *model, struct salvo_sampler *out);
 
-/*
- * Sets the sampler of the tokens computed from now on. The last token of a prompt already chooses the token
+/* Sets the sampler of the tokens computed from now on. The last token of a prompt already chooses the token
  * after it, so set the sampler before feeding the prompt. NULL: the model's default. Values out of range are
- * an error that names them.
- */
+ * an error that names them. */
 SALVO_API enum salvo_status salvo_session_set_sampler(
     struct salvo_session *session, const struct salvo_sampler *sampler);
 
@@ -497,26 +479,20 @@ SALVO_API enum salvo_status salvo_session_set_bias(struct salvo_session *session
 SALVO_API uint32_t salvo_session_position(const struct salvo_session *session);
 SALVO_API const int32_t *salvo_session_tokens(const struct salvo_session *session);
 
-/*
- * Appends tokens and computes them in chunks of the engine's batch, one submission each. Fails without effect
+/* Appends tokens and computes them in chunks of the engine's batch, one submission each. Fails without effect
  * if they do not fit into the context. If a chunk fails or is cancelled, the chunks before it stay, as
- * salvo_session_position tells; feeding the rest gives bit-identical results.
- */
+ * salvo_session_position tells; feeding the rest gives bit-identical results. */
 SALVO_API enum salvo_status salvo_session_feed(
     struct salvo_session *session, const int32_t *ids, size_t count);
 
-/*
- * Appends the token that was chosen after the last one and returns it. A token is chosen when the token
+/* Appends the token that was chosen after the last one and returns it. A token is chosen when the token
  * before it is computed: the first with the prompt, each further one by one submission. SALVO_ERROR_CONTEXT
- * when the context is full.
- */
+ * when the context is full. */
 SALVO_API enum salvo_status salvo_session_next(struct salvo_session *session, int32_t *out_id);
 
-/*
- * The same for several sessions of one engine, in one submission. out_ids[i] and out_statuses[i] belong to
+/* The same for several sessions of one engine, in one submission. out_ids[i] and out_statuses[i] belong to
  * sessions[i]; a session that fails does not stop the others. The tokens of a session do not depend on the
- * other sessions.
- */
+ * other sessions. */
 SALVO_API enum salvo_status salvo_engine_next(
     struct salvo_session *const *sessions, size_t count, int32_t *out_ids, enum salvo_status *out_statuses);
 
@@ -700,19 +676,15 @@ struct salvo_generate_result {
 SALVO_API enum salvo_status salvo_session_generate(struct salvo_session *session,
     const struct salvo_generate_options *options, struct salvo_generate_result *out);
 
-/*
- * Stops feed, eval, next and generate within one token or one prefill chunk. If none of them runs, or if the
+/* Stops feed, eval, next and generate within one token or one prefill chunk. If none of them runs, or if the
  * one that runs ends before it sees the cancellation, the next call stops at once. May be called from any
- * thread and from signal handlers.
- */
+ * thread and from signal handlers. */
 SALVO_API void salvo_session_cancel(struct salvo_session *session);
 
 /* ---- State ---- */
 
-/*
- * Removes all tokens from `position` on, without computing anything. A recurrent model returns to the nearest
- * of a few kept states; the tokens since then are computed again with the next step.
- */
+/* Removes all tokens from `position` on, without computing anything. A recurrent model returns to the nearest
+ * of a few kept states; the tokens since then are computed again with the next step. */
 SALVO_API enum salvo_status salvo_session_rollback(struct salvo_session *session, uint32_t position);
 
 /* Makes it cheap to roll back to the current position: a recurrent model keeps a copy of its state here,
