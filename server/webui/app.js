@@ -71,10 +71,11 @@ function openFromAddress() {
   open(conversations.get(id) ?? newConversation({ ...savedDefaults(), model: readChoice("model", "") }));
 }
 
-/* The address names the conversation, so that reloading and going back show it again. */
+/* The address names the conversation, so that reloading and going back show it again. The conversation opens before the
+ * function returns: a hashchange event arrives later, and would replace text that was typed in between. */
 function goTo(id) {
-  if (location.hash.slice(1) !== id) location.hash = id;
-  else openFromAddress();
+  if (location.hash.slice(1) !== id) history.pushState(null, "", `#${id}`);
+  openFromAddress();
 }
 
 /* ---- Drafts ---- */
@@ -395,7 +396,7 @@ async function begin() {
   buildSidebar({ create: () => {
     goTo("");
     input.focus();
-  }, search: showConversations, exportAll: () => exportConversations([...conversations.values()]), importFile });
+  }, openConversation: goTo, search: showConversations, exportAll: () => exportConversations([...conversations.values()]), importFile });
   buildSettings();
   buildHeader();
   buildComposer();

@@ -54,7 +54,7 @@ export function showList(conversations, currentId, running, remove) {
   }));
 }
 
-export function buildSidebar({ create, search, exportAll, importFile }) {
+export function buildSidebar({ create, openConversation, search, exportAll, importFile }) {
   byId("open-sidebar").append(icon("menu"));
   byId("close-sidebar").append(icon("close"));
   byId("new").append(icon("plus"), "New conversation");
@@ -67,7 +67,11 @@ export function buildSidebar({ create, search, exportAll, importFile }) {
   byId("close-sidebar").addEventListener("click", closeDrawer);
   byId("shade").addEventListener("click", closeDrawer);
   byId("list").addEventListener("click", (event) => {
-    if (event.target.closest("a")) showDrawer(false);
+    const link = event.target.closest("a");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return; // the browser opens another tab or window
+    event.preventDefault();
+    showDrawer(false);
+    openConversation(link.hash.slice(1));
   });
   byId("new").addEventListener("click", () => {
     showDrawer(false);

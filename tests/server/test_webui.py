@@ -208,6 +208,23 @@ class Conversations(Chatting):
         page.click("#toast .text-button")
         self.assertEqual(page.wait("document.querySelector('.bubble')?.innerText"), "About apples")
 
+    def test_text_typed_at_once_is_kept(self):
+        page = self.page()
+        self.ask(page, "About apples")
+        typed = """(() => {
+            document.querySelector('%s').click();
+            const input = document.querySelector('#input');
+            input.value = '%s';
+            input.dispatchEvent(new Event('input'));
+            return new Promise(done => setTimeout(() => done(input.value), 200));
+        })()"""
+        self.assertEqual(page.run(typed % ("#new", "Pears")), "Pears")
+        self.assertEqual(page.run(typed % ("#list a", "And apples")), "And apples")
+        page.run("history.back()")
+        page.wait("document.querySelector('#input').value === 'Pears' && document.querySelectorAll('.message').length === 0")
+        page.run("history.forward()")
+        page.wait("document.querySelector('#input').value === 'And apples' && document.querySelectorAll('.message').length === 2")
+
     def test_two_tabs_lose_nothing(self):
         page = self.page()
         self.ask(page, "Question")
