@@ -80,7 +80,7 @@ async function* readEvents(body) {
 }
 
 /*
- * Asks for an answer. `receive` gets each {content, reasoning, timings, finish}. An answer that ends without its last event is an
+ * Asks for an answer. `receive` gets each {content, reasoning, timings, finish, model}. An answer that ends without its last event is an
  * error: the connection broke off.
  */
 export async function streamChat(body, signal, receive) {
@@ -96,7 +96,7 @@ export async function streamChat(body, signal, receive) {
       const event = JSON.parse(data);
       if (event.error) throw toError(event.error.code ?? 500, event);
       const choice = event.choices?.[0];
-      receive({ content: choice?.delta?.content ?? "", reasoning: choice?.delta?.reasoning_content ?? "", timings: event.timings, finish: choice?.finish_reason });
+      receive({ content: choice?.delta?.content ?? "", reasoning: choice?.delta?.reasoning_content ?? "", timings: event.timings, finish: choice?.finish_reason, model: event.model });
     }
   } catch (error) {
     if (error.name === "AbortError" || error instanceof ApiError) throw error;

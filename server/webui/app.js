@@ -1,12 +1,13 @@
 /* The page: which conversation is open, what is being answered, and what the buttons do. */
 import { ApiError, hasKey, listModels, modelProperties, setKey, streamChat } from "./api.js";
-import { addMessage, newConversation, requestMessages, select } from "./conversation.js";
+import { addMessage, adopt, newConversation, requestMessages, select } from "./conversation.js";
 import { announce, askKey, hideNotice, showNotice, toast } from "./dialogs.js";
 import { byId, icon } from "./dom.js";
+import { createKeeper } from "./keeper.js";
 import { fitHeight, MessageList } from "./messages.js";
-import { buildFields, FIELDS, fillFields, readFields, savedDefaults, setTheme } from "./settings.js";
+import { buildFields, FIELDS, fillFields, readFields, savedDefaults, setTheme, showDefaults } from "./settings.js";
 import { buildSidebar, closeDrawer, showList } from "./sidebar.js";
-import { deleteConversation, onOtherTab, openStore, readChoice, saveConversation, writeChoice } from "./store.js";
+import { onOtherTab, openStore, readChoice, writeChoice } from "./store.js";
 import { exportConversations, readConversations } from "./transfer.js";
 
 const SAVE_MS = 2000;
@@ -14,6 +15,8 @@ const conversations = new Map();
 const running = new Map(); // id of a conversation -> {controller, message}
 const properties = new Map(); // model -> {context, params}
 let models = [];
+let connected = null; // the first connection to the server
+let reconnect = false; // the server did not answer, or answered with another model: it may be another one
 let current = newConversation(savedDefaults()); // in `conversations` from its first message on
 
 const log = byId("log");
@@ -26,8 +29,10 @@ function refresh() {
   const run = running.get(current.id);
   list.show(current, { streaming: run?.message ?? null, context: properties.get(modelOf(current))?.context ?? 0 });
   byId("welcome").hidden = current.messages.length > 0;
-  byId("title").value = current.title;
-  byId("title").disabled = current.messages.length === 0;
+  const title = byId("title");
+  if (title.conversation !== current.id || title !== document.activeElement) title.value = current.title; // text that is being typed stays
+  title.conversation = current.id;
+  title.disabled = current.messages.length === 0;
   byId("model").value = modelOf(current);
   document.title = current.title ? `${current.title} \u2013 salvo` : "salvo";
   const send = byId("send");
@@ -100,19 +105,26 @@ function writeDraft() {
 
 /* ---- Keeping conversations ---- */
 
-async function save(conversation) {
-  try {
-    await saveConversation(conversation);
-  } catch (error) {
-    toast(`The browser could not save the conversation: ${error.message}`);
-  }
+const keeper = createKeeper(conversations, (reason) => {
+  toast(`${reason}. What follows lasts until this page is closed; deleting conversations makes room.`, "Export", exportAll);
+});
+const { save } = keeper;
+
+/* An answer that is left may be continued when the page is opened again. */
+function leave() {
+  for (const { message } of running.values()) message.finish ??= "stopped";
+  keeper.saveAtOnce(running.keys());
+}
+
+function exportAll() {
+  exportConversations([...conversations.values()]);
 }
 
 function remove(id) {
   const conversation = conversations.get(id);
   running.get(id)?.controller.abort();
   conversations.delete(id);
-  deleteConversation(id).catch((error) => toast(`The browser could not delete the conversation: ${error.message}`));
+  keeper.remove(id).catch((error) => toast(`The browser could not delete the conversation: ${error.message}`));
   if (id === current.id) goTo("");
   else showConversations();
   toast("Conversation deleted.", "Undo", () => {
@@ -122,16 +134,21 @@ function remove(id) {
   });
 }
 
-function takeOver(id, conversation) {
-  if (running.has(id)) return;
-  if (conversation) conversations.set(id, conversation);
-  else conversations.delete(id);
-  if (id !== current.id) {
-    showConversations();
-  } else if (conversation) {
-    current = conversation;
-    refresh();
+/* Another tab has saved or, without `stored`, deleted a conversation. Objects of this tab stay, and with them what is being edited or answered. */
+function takeOver(id, stored) {
+  const own = conversations.get(id) ?? (id === current.id ? current : stored);
+  if (stored) {
+    const { messages, leaf, ...choices } = stored;
+    adopt(own, stored);
+    const busy = running.has(id) || keeper.hasFailed(id);
+    if (!busy) Object.assign(own, choices);
+    if (!busy && !(own === current && list.editing())) own.leaf = leaf;
+    conversations.set(id, own);
+  } else if (!running.has(id)) {
+    conversations.delete(id);
   }
+  if (id === current.id) refresh();
+  else showConversations();
 }
 
 /* ---- Answers ---- */
@@ -148,7 +165,12 @@ function requestBody(conversation, message) {
 /* The message grows with each part, and continues after its text if it has some. */
 async function receiveAnswer(conversation, message, signal) {
   let saved = performance.now();
-  await streamChat(requestBody(conversation, message), signal, ({ content, reasoning, timings, finish }) => {
+  await streamChat(requestBody(conversation, message), signal, ({ content, reasoning, timings, finish, model }) => {
+    message.changed = Date.now();
+    if (model && model !== message.model) {
+      message.model = model;
+      reconnect = true;
+    }
     message.content += content;
     if (reasoning) message.reasoning = (message.reasoning ?? "") + reasoning;
     if (timings) message.timings = timings;
@@ -179,8 +201,10 @@ async function generate(conversation, message) {
   const controller = new AbortController();
   running.set(conversation.id, { controller, message });
   message.model = modelOf(conversation);
+  message.changed = Date.now();
   delete message.error;
   delete message.finish;
+  if (!message.content) delete message.reasoning;
   save(conversation);
   if (conversation === current) {
     refresh();
@@ -188,13 +212,17 @@ async function generate(conversation, message) {
   }
   announce("Answering");
   try {
+    await (reconnect ? connect() : connected);
+    message.model = modelOf(conversation);
     await withKey(() => receiveAnswer(conversation, message, controller.signal));
     announce("The answer is complete");
   } catch (error) {
     if (controller.signal.aborted) message.finish = "stopped";
     else message.error = error instanceof ApiError ? error.message : `The page has failed: ${error.message}`;
     announce(message.error ?? "Stopped");
+    if (message.error && (error.status === 0 || error.status === 404)) reconnect = true;
   }
+  message.changed = Date.now();
   running.delete(conversation.id);
   conversation.updated = Date.now();
   if (conversations.has(conversation.id)) save(conversation);
@@ -205,6 +233,7 @@ async function generate(conversation, message) {
   } else {
     showConversations();
   }
+  if (reconnect && !message.error) connect();
 }
 
 function answer(parent) {
@@ -244,8 +273,12 @@ function retry(message) {
   if (!running.has(current.id)) generate(current, message);
 }
 
+/* Returns whether the edit has been taken over. */
 function edit(message, text) {
-  if (running.has(current.id)) return;
+  if (running.has(current.id)) {
+    toast("An answer is being written. Stop it, or wait for its end.");
+    return false;
+  }
   const version = addMessage(current, message.parent, message.role, text);
   if (message.role === "user") {
     answer(version);
@@ -255,6 +288,7 @@ function edit(message, text) {
     refresh();
   }
   input.focus();
+  return true;
 }
 
 /* ---- The server ---- */
@@ -262,6 +296,8 @@ function edit(message, text) {
 async function connect() {
   try {
     models = await withKey(listModels);
+    properties.clear();
+    reconnect = false;
     hideNotice();
   } catch (error) {
     showNotice(error.message, "Try again", connect);
@@ -287,14 +323,20 @@ async function loadProperties() {
 
 /* ---- Beginning ---- */
 
+let settingsOf = current; // the conversation of the dialog: another may be opened behind it, by the browser's way back
+
 async function openSettings() {
-  await loadProperties();
-  fillFields(current, properties.get(modelOf(current))?.params);
+  settingsOf = current;
+  const model = modelOf(current);
+  fillFields(current);
+  showDefaults(properties.get(model)?.params);
   byId("settings").showModal();
+  await loadProperties();
+  showDefaults(properties.get(model)?.params);
 }
 
 function closeSettings(event) {
-  const wrong = readFields(current);
+  const wrong = readFields(settingsOf);
   if (wrong) {
     event.preventDefault();
     wrong.reportValidity();
@@ -312,7 +354,7 @@ function buildSettings() {
   });
   byId("settings").querySelector("form").addEventListener("submit", closeSettings);
   byId("settings").addEventListener("close", () => {
-    if (conversations.has(current.id)) save(current);
+    if (conversations.has(settingsOf.id)) save(settingsOf);
   });
   byId("reset").addEventListener("click", () => {
     byId("system").value = "";
@@ -339,6 +381,15 @@ function buildHeader() {
 function buildComposer() {
   byId("to-end").append(icon("down"));
   byId("to-end").addEventListener("click", toEnd);
+  /* A press on "Stop" does not send what is in the field, even if the answer ends before the button is released. */
+  let pressedStop = false;
+  byId("send").addEventListener("pointerdown", () => {
+    pressedStop = running.has(current.id);
+  });
+  byId("send").addEventListener("click", (event) => {
+    if (event.detail && pressedStop && !running.has(current.id)) event.preventDefault();
+    pressedStop = false;
+  });
   byId("composer").addEventListener("submit", (event) => {
     event.preventDefault();
     if (running.has(current.id)) stop();
@@ -367,6 +418,10 @@ function buildComposer() {
 }
 
 function buildKeys() {
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the address names a conversation, not the field
+    input.focus();
+  });
   document.addEventListener("keydown", (event) => {
     if (document.querySelector("dialog[open]")) return;
     if (event.key === "Escape" && !closeDrawer()) stop();
@@ -392,27 +447,39 @@ function importFile(text) {
   refresh();
 }
 
+/* Text that was typed while the page was loading comes after the draft. */
+function keepTyped(typed) {
+  if (!typed.trim() || typed === input.value) return;
+  input.value = input.value ? `${input.value}\n${typed}` : typed;
+  fitHeight(input);
+  writeDraft();
+}
+
 async function begin() {
-  buildSidebar({ create: () => {
-    goTo("");
-    input.focus();
-  }, openConversation: goTo, search: showConversations, exportAll: () => exportConversations([...conversations.values()]), importFile });
-  buildSettings();
-  buildHeader();
-  buildComposer();
-  buildKeys();
   try {
     for (const conversation of await openStore()) conversations.set(conversation.id, conversation);
   } catch (error) {
     toast(`The browser keeps no conversations here: ${error.message}`);
   }
+  buildSidebar({ create: () => {
+    goTo("");
+    input.focus();
+  }, openConversation: goTo, search: showConversations, exportAll, importFile });
+  buildSettings();
+  buildHeader();
+  buildComposer();
+  buildKeys();
   onOtherTab(takeOver);
   window.addEventListener("hashchange", openFromAddress);
-  window.addEventListener("pagehide", () => {
-    for (const id of running.keys()) save(conversations.get(id));
+  window.addEventListener("pagehide", leave);
+  window.addEventListener("beforeunload", (event) => {
+    if (keeper.hasFailed()) event.preventDefault();
   });
+  const typed = input.value;
   open(conversations.get(location.hash.slice(1)) ?? newConversation({ ...savedDefaults(), model: readChoice("model", "") }));
-  await connect();
+  keepTyped(typed);
+  connected = connect();
+  await connected;
   document.documentElement.dataset.ready = String(hasKey());
 }
 

@@ -59,10 +59,20 @@ export function titleOf(text) {
   return characters.length > 60 ? `${characters.slice(0, 59).join("").trimEnd()}\u2026` : line;
 }
 
-/* Messages of `other`, another copy of the same conversation, that this one lacks. */
+/* Replaces the members of an object, which stays the same object. */
+function replace(object, other) {
+  for (const key of Object.keys(object)) if (!(key in other)) delete object[key];
+  Object.assign(object, other);
+}
+
+/* Messages of `other`, a copy of the same conversation, that this one lacks, and later states of those that it has: `changed` is when a message last grew. */
 export function adopt(conversation, other) {
   const known = index(conversation);
-  for (const message of other.messages) if (!known.has(message.id)) conversation.messages.push(message);
+  for (const message of other.messages) {
+    const own = known.get(message.id);
+    if (!own) conversation.messages.push(message);
+    else if ((message.changed ?? 0) > (own.changed ?? 0)) replace(own, message);
+  }
 }
 
 /* The messages of a request: the system message and the path. */

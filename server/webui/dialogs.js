@@ -8,7 +8,7 @@ export function announce(text) {
 
 let toastTimer = 0;
 
-/* A note with an optional action, such as "Undo". */
+/* A note. One with an action, such as "Undo", stays until it is closed or another takes its place. */
 export function toast(text, action, run) {
   const box = byId("toast");
   const hide = () => {
@@ -24,7 +24,7 @@ export function toast(text, action, run) {
   }
   box.append(iconButton("close", "Close", hide));
   box.hidden = false;
-  toastTimer = setTimeout(hide, action ? 12000 : 8000);
+  if (!action) toastTimer = setTimeout(hide, 8000);
 }
 
 export function showNotice(text, action, run) {

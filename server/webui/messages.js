@@ -38,8 +38,15 @@ class MessageView {
     this.renderText();
   }
 
+  /* Whether the message has other text than what is shown: another tab has written it. */
+  differs() {
+    return this.content !== this.message.content || this.reasoning !== this.message.reasoning;
+  }
+
   renderText() {
     const { content, reasoning } = this.message;
+    this.content = content;
+    this.reasoning = reasoning;
     const start = performance.now();
     if (this.user) this.body.textContent = content;
     else this.markdown.update(content);
@@ -104,8 +111,9 @@ class MessageView {
     this.problem.replaceChildren(el("span", {}, text));
     if (!last || this.problem.hidden) return;
     const open = message.content && !message.reasoning && !full;
-    if (message.error && !message.content) this.problem.append(el("button", { type: "button", class: "text-button", onclick: () => actions.retry(message) }, "Try again"));
-    else if (open) this.problem.append(el("button", { type: "button", class: "text-button", onclick: () => actions.retry(message) }, "Continue"));
+    const offer = (label, run) => this.problem.append(el("button", { type: "button", class: "text-button", onclick: () => run(message) }, label));
+    if (open) offer("Continue", actions.retry);
+    else if (message.error) offer("Try again", message.content ? actions.regenerate : actions.retry);
   }
 
   edit() {
@@ -118,8 +126,8 @@ class MessageView {
       this.actions.refresh();
     };
     const apply = () => {
-      close();
-      if (area.value.trim() && area.value !== this.message.content) this.actions.edit(this.message, area.value);
+      const changed = area.value.trim() && area.value !== this.message.content;
+      if (!changed || this.actions.edit(this.message, area.value)) close();
     };
     const form = el("form", { class: "edit-form", onsubmit: (event) => {
       event.preventDefault();
@@ -166,6 +174,7 @@ export class MessageList {
     this.views = new Map(views.map((view) => [view.message.id, view]));
     const children = [...this.element.children];
     if (children.length !== views.length || views.some((view, place) => view.element !== children[place])) this.element.replaceChildren(...views.map((view) => view.element));
+    for (const view of views) if (state.streaming !== view.message && view.differs()) view.renderText();
     views.forEach((view, place) => view.renderFoot(conversation, { streaming: state.streaming === view.message, last: place === views.length - 1, busy: state.streaming !== null, context: state.context }));
   }
 
@@ -176,6 +185,10 @@ export class MessageList {
 
   render(message) {
     this.views.get(message.id)?.renderText();
+  }
+
+  editing() {
+    return [...this.views.values()].some((view) => view.editing);
   }
 
   editLast() {

@@ -28,13 +28,13 @@ export function buildFields() {
     el("p", { id: `help-${field.name}`, class: "help" }, field.help))));
 }
 
-export function fillFields(conversation, defaults) {
+export function showDefaults(defaults) {
+  for (const field of FIELDS) byId(`set-${field.name}`).placeholder = placeholder(field, defaults);
+}
+
+export function fillFields(conversation) {
   byId("system").value = conversation.system;
-  for (const field of FIELDS) {
-    const input = byId(`set-${field.name}`);
-    input.value = conversation.settings[field.name] ?? "";
-    input.placeholder = placeholder(field, defaults);
-  }
+  for (const { name } of FIELDS) byId(`set-${name}`).value = conversation.settings[name] ?? "";
   byId("theme").value = document.documentElement.dataset.theme ?? "auto";
 }
 

@@ -42,6 +42,18 @@ export async function saveConversation(conversation) {
   channel?.postMessage({ saved: conversation.id });
 }
 
+/* For a page that is being left: the browser stores it after the page is gone. Messages of other tabs are not looked for. */
+export function saveAtOnce(conversation) {
+  try {
+    const transaction = database.transaction("conversations", "readwrite");
+    transaction.objectStore("conversations").put(conversation);
+    transaction.commit();
+    channel?.postMessage({ saved: conversation.id });
+  } catch {
+    /* without a database nothing is kept */
+  }
+}
+
 export async function deleteConversation(id) {
   await write((store) => store.delete(id));
   channel?.postMessage({ deleted: id });

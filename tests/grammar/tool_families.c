@@ -108,6 +108,10 @@ const struct tool_family tool_families[] = {
         "{\"place\": \"Rom\"}<|tool_call_end|><|tool_call_begin|>functions.stop:12"
         "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
         "[look {\"place\": \"Rom\"}][stop {}]", false},
+    {"kimi_queue", "json", false,
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.look:3<|tool_call_argument_begin|>"
+        "{\"place\": \"Rom\"}<|tool_call_end|><|tool_calls_section_end|>",
+        "[look {\"place\": \"Rom\"}]", false},
     {"plain", "json", true,
         "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"place\": \"Rom\"}}\n</tool_call>",
         "[look {\"place\": \"Rom\"}]", false},

@@ -28,6 +28,10 @@ def high(descriptor):
     return other
 
 
+class Navigated(Exception):
+    """The page was left before it had answered."""
+
+
 class Browser:
     def __init__(self):
         self.folder = tempfile.mkdtemp()
@@ -81,6 +85,9 @@ class Browser:
             assert self.changed.wait_for(lambda: number in self.answers or self.ended, LIMIT), f"no answer to {method}"
             assert number in self.answers, "the browser has ended"
             answer = self.answers.pop(number)
+        error = answer.get("error", {}).get("message", "")
+        if "navigated" in error or "context" in error:
+            raise Navigated(error)
         assert "error" not in answer, (method, answer["error"])
         return answer["result"]
 
@@ -152,12 +159,26 @@ class Page:
     def wait(self, condition):
         """Waits until the expression is true, and returns its value."""
         end = time.monotonic() + LIMIT
-        while not (value := self.run(condition)):
+        while not (value := self.run_or_nothing(condition)):
             if time.monotonic() > end:
                 self.collect()
                 raise AssertionError(f"waited in vain for {condition}; problems: {self.problems}; the page shows: " + self.run("document.body.innerText")[:2000])
             time.sleep(0.02)
         return value
+
+    def run_or_nothing(self, script):
+        """The value of an expression; None if the page is being replaced by another."""
+        try:
+            return self.run(script)
+        except Navigated:
+            return None
+
+    def wait_problem(self, text):
+        end = time.monotonic() + LIMIT
+        while not any(text in problem for problem in self.problems):
+            assert time.monotonic() < end, (text, self.problems)
+            self.collect()
+            time.sleep(0.02)
 
     def open(self, url):
         self.call("Page.navigate", url=url)
@@ -169,13 +190,16 @@ class Page:
         self.wait("document.documentElement?.dataset.ready !== undefined")
 
     def click(self, selector, place=0):
-        """A real click, so that an element that is covered is not clicked."""
-        self.wait(f"document.querySelectorAll({json.dumps(selector)}).length > {place}")
-        box = self.run(f"""(() => {{
+        """A real click: waits until the element stands still and nothing covers it."""
+        box = self.wait(f"""(async () => {{
             const item = document.querySelectorAll({json.dumps(selector)})[{place}];
+            if (!item) return null;
             item.scrollIntoView({{block: "center"}});
+            const first = item.getBoundingClientRect();
+            await new Promise((done) => setTimeout(done, 20));
             const box = item.getBoundingClientRect();
-            return [box.x + box.width / 2, box.y + box.height / 2];
+            const middle = [box.x + box.width / 2, box.y + box.height / 2];
+            return box.x === first.x && box.y === first.y && item.contains(document.elementFromPoint(...middle)) ? middle : null;
         }})()""")
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)

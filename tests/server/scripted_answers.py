@@ -3,24 +3,37 @@
 import http.client
 import http.server
 import json
+import socket
 import threading
 
 HOP = {"connection", "transfer-encoding", "content-length", "date", "server", "keep-alive"}
 
 
 class Scripted(http.server.ThreadingHTTPServer):
-    """`script(body, answer)` is called for each chat; answer.send(text) streams a part."""
+    """`script(body, answer)` is called for each chat; answer.send(text) streams a part. The server at `behind` may be exchanged."""
     daemon_threads = True
 
-    def __init__(self, port, script):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.behind, self.script = port, script
+    def __init__(self, behind, script, port=0):
+        super().__init__(("127.0.0.1", port), Handler)
+        self.behind, self.script = behind, script
         self.bodies = []
+        self.connections = set()
+        self.held = {}  # path -> (event of its request, event that lets the answer go on), for one GET each
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
     def url(self):
         return f"http://127.0.0.1:{self.server_port}/"
+
+    def stop(self):
+        """As the end of a process: open connections are closed too, also those that wait for another request."""
+        self.shutdown()
+        self.server_close()
+        for connection in list(self.connections):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
     def handle_error(self, request, client_address):
         """A browser that stops an answer closes its connection."""
@@ -29,10 +42,30 @@ class Scripted(http.server.ThreadingHTTPServer):
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
+    def setup(self):
+        super().setup()
+        self.server.connections.add(self.connection)
+
+    def finish(self):
+        self.server.connections.discard(self.connection)
+        super().finish()
+
+    def wait_until_left(self):
+        """Returns when the client has closed the connection."""
+        try:
+            while self.connection.recv(1000):
+                pass
+        except OSError:
+            pass
+
     def log_message(self, *_):
         pass
 
     def do_GET(self):
+        arrived, go_on = self.server.held.pop(self.path, (None, None))
+        if arrived:
+            arrived.set()
+            go_on.wait()
         connection = http.client.HTTPConnection("127.0.0.1", self.server.behind)
         connection.request("GET", self.path, headers={"Host": "127.0.0.1"})
         reply = connection.getresponse()

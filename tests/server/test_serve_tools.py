@@ -13,7 +13,7 @@ from serve_process import Server
 TEMPLATES = {file.stem: file.read_text() for file in sorted((pathlib.Path(__file__).parent.parent / "templates/tools").glob("*.jinja"))}
 FORMS = {"command_r7b": "json", "deepseek": "json", "deepseek_v31": "json", "deepseek_v32": "parameters", "functionary": "json",
          "functionary_v32": "recipients", "gemma4": "parameters", "glm": "parameters", "granite": "json", "harmony": "channels", "hermes": "json",
-         "kimi": "json", "lfm2": "parameters", "llama3": "json", "mistral": "json", "mistral_new": "json", "plain": "json", "qwen3_coder": "parameters"}
+         "kimi": "json", "kimi_queue": "json", "lfm2": "parameters", "llama3": "json", "mistral": "json", "mistral_new": "json", "plain": "json", "qwen3_coder": "parameters"}
 DESCRIBED = {"deepseek", "deepseek_v31", "plain"}  # templates that do not list tools
 ADD = {"type": "function", "function": {"name": "add", "description": "adds", "strict": True, "parameters": {
     "type": "object", "properties": {"a": {"type": "integer", "minimum": 10, "maximum": 99}, "b": {"enum": ["x", "y"]}},

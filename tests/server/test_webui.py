@@ -26,6 +26,14 @@ HOSTILE = [
     "[a]: javascript:hacked=1\n\n[a]", "- [x] <img src=x onerror=hacked=1>", "# <img src=x onerror=hacked=1>", "\0\ufffe\ud7ff<img/src/onerror=hacked=1>",
 ]
 
+# As a browser whose storage is full while window.full is true: the transaction of a put ends with its error.
+FULL_STORAGE = """(() => {
+    window.full = true;
+    const put = IDBObjectStore.prototype.put;
+    IDBObjectStore.prototype.put = function (value) { return window.full ? this.transaction.abort() : put.call(this, value); };
+    Object.defineProperty(IDBTransaction.prototype, "error", { get: () => new DOMException("full", "QuotaExceededError") });
+})()"""
+
 
 def plain(text):
     def script(_, answer):
@@ -50,8 +58,7 @@ class Chatting(unittest.TestCase):
         self.number = 0
         self.script = None
         self.scripted = Scripted(self.server.port, self.answer)
-        self.addCleanup(self.scripted.server_close)
-        self.addCleanup(self.scripted.shutdown)
+        self.addCleanup(lambda: self.scripted.stop())
 
     def answer(self, body, answer):
         """The text of the test, or the number of the answer."""
@@ -83,7 +90,8 @@ class Chatting(unittest.TestCase):
             self.wait(page)
 
     def wait(self, page):
-        page.wait("document.querySelector('#send').title === 'Send' && document.querySelector('.message.assistant.last')?.ariaBusy === 'false'")
+        """The answer is complete, and the browser has saved it."""
+        page.wait("document.querySelector('#send').title === 'Send' && document.querySelector('.message.assistant.last')?.ariaBusy === 'false' && document.documentElement.dataset.saved === 'true'")
 
     def texts(self, page):
         return page.run("[...document.querySelectorAll('.message')].map(m => m.querySelector('.bubble, .markdown').innerText)")
@@ -93,6 +101,25 @@ class Chatting(unittest.TestCase):
 
     def wait_text(self, page, selector, text):
         page.wait(f"document.querySelector({json.dumps(selector)})?.innerText.includes({json.dumps(text)})")
+
+    def hold_file(self, path):
+        """The next answer to a GET of the path waits: events for its arrival and for going on."""
+        arrived, go_on = threading.Event(), threading.Event()
+        self.scripted.held[path] = (arrived, go_on)
+        return arrived, go_on
+
+    def hold(self, *texts):
+        """A script whose answer waits before each text but the first: events of the server that let it go on."""
+        steps = [threading.Event() for _ in texts[1:]]
+
+        def script(_, answer):
+            answer.begin()
+            answer.send(texts[0])
+            for step, text in zip(steps, texts[1:]):
+                self.assertTrue(step.wait(LIMIT))
+                answer.send(text)
+            answer.end()
+        return script, steps
 
 
 class Conversations(Chatting):
@@ -123,13 +150,10 @@ class Conversations(Chatting):
         gone = threading.Event()
 
         def endless(_, answer):
-            try:
-                answer.begin()
-                answer.send("one *two*")
-                while True:
-                    answer.wfile.write(b": \n\n")
-            except OSError:
-                gone.set()
+            answer.begin()
+            answer.send("one *two*")
+            answer.wait_until_left()
+            gone.set()
 
         page = self.page()
         self.script = endless
@@ -225,6 +249,149 @@ class Conversations(Chatting):
         page.run("history.forward()")
         page.wait("document.querySelector('#input').value === 'And apples' && document.querySelectorAll('.message').length === 2")
 
+    def test_text_typed_while_the_page_loads(self):
+        page = self.page()
+        self.ask(page, "Question")
+        self.type(page, "draft")
+        loading, go_on = self.hold_file("/webui/app.js")
+        page.call("Page.reload", ignoreCache=True)
+        self.assertTrue(loading.wait(LIMIT))
+        page.wait("document.querySelector('#input') && document.documentElement.dataset.ready === undefined")
+        self.type(page, "typed early")
+        go_on.set()
+        page.wait("document.documentElement.dataset.ready")
+        self.assertEqual(page.run("document.querySelector('#input').value"), "draft\ntyped early")
+
+    def test_what_is_typed_survives_the_end_of_an_answer(self):
+        page = self.page()
+        self.ask(page, "First")
+        script, [go_on] = self.hold("begin", " end")
+        self.script = script
+        page.click(".message:nth-child(1) [aria-label='Edit and ask again']")
+        page.type(", edited")
+        self.ask(page, "Second", wait=False)
+        self.wait_text(page, ANSWER, "begin")
+        page.click(".edit-form [type=submit]")
+        self.wait_text(page, "#toast", "being written")
+        self.assertEqual(page.run("document.querySelector('.edit').value"), "First, edited")
+        page.run("document.querySelector('#title').focus()")
+        page.run("document.querySelector('#title').select()")
+        page.type("My title")
+        go_on.set()
+        self.wait_text(page, ANSWER, "begin end")
+        self.wait(page)
+        self.assertEqual(page.run("document.querySelector('#title').value"), "My title")
+        self.assertEqual(page.run("document.querySelector('.edit').value"), "First, edited")
+        self.script = None
+        page.click(".edit-form [type=submit]")
+        self.wait_text(page, ANSWER, "Answer 3")
+        self.wait(page)
+        self.assertEqual(self.texts(page), ["First, edited", "Answer 3"])
+        self.assertEqual(self.text(page, "#list a"), "My title")
+
+    def test_stop_at_the_end_of_an_answer_sends_nothing(self):
+        page = self.page()
+        script, [go_on] = self.hold("begin", " end")
+        self.script = script
+        self.ask(page, "First", wait=False)
+        self.wait_text(page, ANSWER, "begin")
+        self.type(page, "half a sent")
+        box = page.run("(() => { const b = document.querySelector('#send').getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()")
+        mouse = {"x": box[0], "y": box[1], "button": "left", "clickCount": 1}
+        page.call("Input.dispatchMouseEvent", type="mouseMoved", **mouse)
+        page.call("Input.dispatchMouseEvent", type="mousePressed", **mouse)
+        go_on.set()
+        self.wait(page)
+        page.call("Input.dispatchMouseEvent", type="mouseReleased", **mouse)
+        self.assertEqual(page.run("document.querySelector('#input').value"), "half a sent")
+        self.assertEqual(len(self.scripted.bodies), 1)
+        page.click("#send")
+        self.wait(page)
+        self.assertEqual(len(self.scripted.bodies), 2)
+
+    def test_reload_within_an_answer(self):
+        page = self.page()
+        script, [go_on] = self.hold("half", "")
+        self.script = script
+        self.ask(page, "Question", wait=False)
+        self.wait_text(page, ANSWER, "half")
+        page.reload()
+        go_on.set()
+        self.assertEqual(self.texts(page), ["Question", "half"])
+        self.script = plain(" and whole")
+        page.click(".last .problem button")
+        self.wait_text(page, ANSWER, "half and whole")
+        self.wait(page)
+
+    def test_settings_belong_to_their_conversation(self):
+        page = self.page()
+        self.ask(page, "First")
+        page.click("#new")
+        self.ask(page, "Second")
+        page.click("#open-settings")
+        self.assertTrue(page.run("document.querySelector('#settings').open"))
+        page.run("document.querySelector('#system').focus()")
+        page.type("Of the second")
+        page.run("history.back()")
+        page.wait("document.querySelectorAll('.message').length === 0")
+        page.run("history.back()")
+        self.wait_text(page, ".bubble", "First")
+        page.click("#close-settings")
+        page.wait("!document.querySelector('#settings').open")
+        for title, system in (("First", []), ("Second", [{"role": "system", "content": "Of the second"}])):
+            page.run(f"[...document.querySelectorAll('#list a')].find(a => a.innerText === '{title}').click()")
+            self.wait_text(page, ".bubble", title)
+            self.ask(page, "More")
+            self.assertEqual(self.scripted.bodies[-1]["messages"][:-3], system)
+
+    def test_two_tabs_that_answer_at_once(self):
+        page = self.page()
+        self.ask(page, "Question")
+        other = self.browser.page_in(page.context)
+        other.open(page.run("location.href"))
+        slow, [finish] = self.hold("slow", " but whole")
+        self.script = slow
+        other.click(".last [aria-label='Answer again']")
+        self.wait_text(other, ANSWER, "slow")
+        self.wait_text(page, ".last .branches", "2/2")
+        page.call("Page.bringToFront")  # a tab behind others does not draw
+        mine, [finish_mine] = self.hold("mine", " too")
+        self.script = mine
+        page.click(".last [aria-label='Answer again']")
+        self.wait_text(page, ANSWER, "mine")
+        finish.set()
+        self.wait(other)
+        finish_mine.set()
+        self.wait(page)
+        self.assertEqual(self.text(page, ".last .problem"), "")
+        page.reload()
+        self.wait_text(page, ".last .branches", "3/3")
+        self.assertEqual(self.texts(page)[-1], "mine too")
+        page.click("[aria-label='Previous version']")
+        self.assertEqual(self.texts(page)[-1], "slow but whole")
+        page.click(".message:nth-child(1) [aria-label='Edit and ask again']")
+        page.type(", edited")
+        self.script = None
+        other.click(".last [aria-label='Answer again']")
+        self.wait(other)
+        self.wait_text(page, ".last .branches", "/4")
+        self.assertEqual(page.run("document.querySelector('.edit').value"), "Question, edited")
+
+    def test_two_tabs_that_hear_nothing_of_each_other(self):
+        page = self.browser.page()
+        other = self.browser.page_in(page.context)
+        for tab in (page, other):
+            tab.call("Page.addScriptToEvaluateOnNewDocument", source="delete window.BroadcastChannel")
+        page.open(self.scripted.url)
+        self.ask(page, "Question")
+        other.open(page.run("location.href"))
+        for tab, number in ((other, 2), (page, 3)):
+            tab.click(".last [aria-label='Answer again']")
+            self.wait_text(tab, ANSWER, f"Answer {number}")
+            self.wait(tab)
+        page.reload()
+        self.wait_text(page, ".last .branches", "/3")
+
     def test_two_tabs_lose_nothing(self):
         page = self.page()
         self.ask(page, "Question")
@@ -259,13 +426,12 @@ class Conversations(Chatting):
             self.assertEqual([message["content"] for message in conversation["messages"]], ["Keep <i>this</i>", "Answer **1**", "Answer **2**"])
 
             def give(text):
-                page.run("document.querySelector('#toast').hidden = true")
+                page.run("document.querySelector('#toast').replaceChildren()")
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(text)
                 node = page.call("DOM.querySelector", nodeId=page.call("DOM.getDocument")["root"]["nodeId"], selector="#import-file")["nodeId"]
                 page.call("DOM.setFileInputFiles", files=[path], nodeId=node)
-                page.wait("!document.querySelector('#toast').hidden")
-                return self.text(page, "#toast span")
+                return page.wait("document.querySelector('#toast span')?.textContent")
 
             self.assertIn("here already", give(json.dumps(exported)))
             other = self.page()
@@ -281,6 +447,76 @@ class Conversations(Chatting):
                 damaged["conversations"][0]["messages"][1].update(change)
                 self.assertIn(words, give(json.dumps(damaged)))
             self.assertEqual(page.run("document.querySelectorAll('#list a').length"), 1)
+
+
+class Troubles(Chatting):
+    def test_full_storage(self):
+        page = self.page()
+        self.ask(page, "Kept")
+        page.run(FULL_STORAGE)
+        may_leave = "dispatchEvent(new Event('beforeunload', {cancelable: true}))"
+        self.assertTrue(page.run(may_leave))
+        self.ask(page, "In memory")
+        self.wait_text(page, "#toast", "storage for this page is full")
+        self.assertFalse(page.run(may_leave))
+        page.click("#toast [aria-label='Close']")
+        self.ask(page, "Still in memory")
+        page.click("#new")
+        self.ask(page, "Another")
+        self.assertTrue(page.run("document.querySelector('#toast').hidden"))
+        page.click("#list a", 1)
+        self.assertEqual(self.texts(page), ["Kept", "Answer 1", "In memory", "Answer 2", "Still in memory", "Answer 3"])
+        page.run("window.full = false")
+        self.ask(page, "Room again")
+        page.wait(may_leave)
+        page.reload()
+        self.assertEqual(len(self.texts(page)), 8)
+        page.click("#list a", 1)
+        self.wait_text(page, ".bubble", "Another")
+
+    def test_server_that_comes_back_with_another_model(self):
+        page = self.page()
+        script, _ = self.hold("half *an*", "")
+        self.script = script
+        self.ask(page, "Question", wait=False)
+        self.wait_text(page, ANSWER, "half an")
+        port = self.scripted.server_port
+        self.scripted.stop()
+        self.wait_text(page, ".last .problem", "broke off")
+        page.click(".last .problem button")
+        self.wait_text(page, ".last .problem", "does not answer")
+        self.assertEqual(self.texts(page), ["Question", "half an"])
+        other = Server("--alias", "third")
+        self.addCleanup(other.stop)
+        self.scripted = Scripted(other.port, self.answer, port)
+        self.script = plain(" answer")
+        page.click(".last .problem button")
+        self.wait_text(page, ANSWER, "half an answer")
+        self.wait(page)
+        self.assertEqual(self.scripted.bodies[-1]["model"], "third")
+        self.assertEqual(self.scripted.bodies[-1]["messages"][-1], {"role": "assistant", "content": "half *an*"})
+        self.assertEqual(page.run("document.querySelector('#model').value"), "third")
+        page.wait("document.querySelector('#notice').hidden")
+        self.script = lambda _, answer: (answer.begin(), answer.event({"model": "fourth", "choices": [{"index": 0, "delta": {"content": "x"}}]}), answer.end(predicted_n=1))
+        asked = self.scripted.held["/v1/models"] = (threading.Event(), threading.Event())
+        self.ask(page, "Another model answers")
+        self.assertTrue(asked[0].wait(LIMIT))
+        asked[1].set()
+        self.assertIn("fourth", page.run("document.querySelector('.last .speed').title"))
+
+    def test_reasoning_that_breaks_off(self):
+        page = self.page()
+        self.script = lambda _, answer: (answer.begin(), answer.send("", reasoning_content="lost"))
+        self.ask(page, "Question")
+        self.script = lambda _, answer: (answer.begin(), answer.send("", reasoning_content="found"), answer.send("half"))
+        page.click(".last .problem button")
+        self.wait_text(page, ANSWER, "half")
+        self.wait(page)
+        self.assertEqual(page.run("document.querySelector('.last .thinking div').textContent"), "found")
+        self.script = None
+        page.click(".last .problem button")
+        self.wait_text(page, ANSWER, "Answer 3")
+        self.assertEqual(self.text(page, ".last .branches"), "2/2")
 
 
 class Attacks(Chatting):
@@ -316,9 +552,7 @@ class Attacks(Chatting):
             self.assertEqual(page.run(f"(() => {{ try {{ {script}; return 'done'; }} catch (error) {{ return error.name; }} }})()") in ("TypeError", "EvalError"), True, script)
         self.assertEqual(page.run("fetch('https://evil.example/').then(() => 'done', error => error.name)"), "TypeError")
         page.run("document.body.append(Object.assign(new Image(), {src: 'https://evil.example/p.png'}))")
-        page.wait("new Promise(done => setTimeout(() => done(true)))")
-        page.collect()
-        self.assertTrue(any("evil.example/p.png" in problem for problem in page.problems), page.problems)
+        page.wait_problem("evil.example/p.png")
 
     def test_errors_in_words(self):
         page = self.page()
@@ -335,8 +569,7 @@ class Attacks(Chatting):
         self.script = lambda _, answer: (answer.begin(), answer.event({"error": {"code": 500, "message": "the device has failed"}}))
         page.click(".last .problem button")
         self.wait_text(page, ".last .problem", "the device has failed")
-        self.scripted.shutdown()
-        self.scripted.server_close()
+        self.scripted.stop()
         self.type(page, "Gone?")
         page.press("Enter")
         self.wait_text(page, ".last .problem", "does not answer")
@@ -370,7 +603,7 @@ class Forms(Chatting):
 
     def test_keyboard_and_names(self):
         page = self.page()
-        self.assertEqual(page.run("document.activeElement.id"), "input")
+        page.wait("document.activeElement.id === 'input'")
         page.type("one")
         page.press("Enter", shift=True)
         page.type("two")
@@ -388,6 +621,9 @@ class Forms(Chatting):
             reached.add(page.run("document.activeElement.ariaLabel ?? document.activeElement.innerText"))
         self.assertLessEqual({"Send", "Settings", "Title of the conversation", "Copy the message", "Answer again", "Edit and ask again", "Search conversations", "New conversation",
                               "Export", "Import", "Message", "Skip to the message field"}, reached)
+        page.run("document.querySelector('.skip').focus()")
+        page.press("Enter")
+        self.assertEqual(page.run("document.activeElement.id + document.querySelectorAll('.message').length"), "input2")
         page.run("document.activeElement.blur()")
         page.press("/")
         self.assertEqual(page.run("document.activeElement.id + document.activeElement.value"), "input")

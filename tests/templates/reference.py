@@ -41,8 +41,8 @@ def strftime_now(format):
     return datetime.datetime.now().strftime(format)
 
 
-def environment():
-    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
+def environment(kind=jinja2.sandbox.ImmutableSandboxedEnvironment):
+    made = kind(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
     made.filters["tojson"] = tojson
     made.filters["from_json"] = made.filters["fromjson"] = json.loads  # newer templates use both names
@@ -52,19 +52,20 @@ def environment():
 
 
 ENVIRONMENT = environment()
+CHANGING = environment(jinja2.sandbox.SandboxedEnvironment)  # lists and dicts may be changed
 
 
 @functools.lru_cache
-def compiled(template):
-    return ENVIRONMENT.from_string(template)
+def compiled(template, there=ENVIRONMENT):
+    return there.from_string(template)
 
 
-def render_there(template, request):
+def render_there(template, request, there=ENVIRONMENT):
     """(text, None), or (None, the exception)."""
     variables = {**WORDS, "tools": None, "documents": None, "messages": [], "add_generation_prompt": True}
     variables.update(copy.deepcopy(request) if isinstance(request, dict) else {"messages": request})
     try:
-        return compiled(template).render(**variables), None
+        return compiled(template, there).render(**variables), None
     except Exception as problem:  # whatever Python raises
         return None, problem
 
@@ -94,11 +95,11 @@ def render_here(tool, cases):
     return answers
 
 
-def compare(tool, cases):
+def compare(tool, cases, there=ENVIRONMENT):
     """Prints where the two differ; the number of differences, and of texts that jinja2 did not refuse."""
     different = good = 0
     for (template, request), (text, error, _) in zip(cases, render_here(tool, cases)):
-        expected, problem = render_there(template, request)
+        expected, problem = render_there(template, request, there)
         good += problem is None
         if text == expected and (error is None) == (problem is None):
             continue

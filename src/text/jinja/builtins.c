@@ -13,5 +13,6 @@ const struct builtin_tables builtin_tables = {
     .functions = TABLES(function_builtins),
     .string_methods = TABLES(text_methods, split_methods, character_methods),
     .list_methods = TABLES(list_methods),
+    .list_changes = TABLES(list_changes),
     .dict_methods = TABLES(dict_methods),
 };

@@ -30,7 +30,8 @@ struct function {
 /* Lists of tables, each terminated by NULL; a table is terminated by a NULL name. */
 struct builtin_tables {
     const struct builtin *const *filters, *const *tests, *const *functions;
-    const struct builtin *const *string_methods, *const *list_methods, *const *dict_methods;
+    const struct builtin *const *string_methods, *const *list_methods, *const *list_changes,
+                                                                           *const *dict_methods;
 };
 
 /* All of them: builtins.c. The interpreter points at it, because some filters call other filters by name. */
@@ -40,7 +41,7 @@ extern const struct builtin_tables builtin_tables;
 extern const struct builtin text_filters[], sequence_filters[], choice_filters[], order_filters[],
     number_filters[];
 extern const struct builtin text_methods[], split_methods[], character_methods[], list_methods[],
-    dict_methods[];
+    list_changes[], dict_methods[];
 extern const struct builtin test_builtins[], function_builtins[];
 
 const struct builtin *builtin_find(const struct builtin *const *tables, struct string name);

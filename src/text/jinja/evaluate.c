@@ -37,6 +37,7 @@ static enum salvo_status evaluate_row(
 {
     enum salvo_status status = SALVO_OK;
     TRY(list_new(&in->heap, kind, count_nodes(node->items), out));
+    out->list->own = kind == LIST_LIST;
     for (const struct node *item = node->items; item; item = item->next) {
         TRY(evaluate(in, item, &out->list->items[out->list->count]));
         out->list->count++;

@@ -1,5 +1,5 @@
 /* a.b, a[b] and a[b:c:d], with the rules of jinja2's sandbox: methods that would change their object are
- * undefined. */
+ * undefined, but for list_changes.c. */
 #include "text/jinja/builtins.h"
 
 #include <string.h>
@@ -45,12 +45,14 @@ static enum salvo_status python_attribute(
 {
     enum salvo_status status = SALVO_OK;
     const struct builtin *method = find_method(in->builtins, &owner, name);
+    if (value_is_list(&owner, LIST_LIST) && owner.list->own && !method)
+        method = builtin_find(in->builtins->list_changes, name);
     if (name.size && CHAR_CODE(name.chars[0]) == '_')
         *out = value_undefined(UNDEFINED_MEMBER, name);
-    else if (changes_object(&owner, name))
-        *out = value_undefined(UNDEFINED_UNSAFE, name);
     else if (method)
         TRY(builtin_bind(in, method, owner, out));
+    else if (changes_object(&owner, name))
+        *out = value_undefined(UNDEFINED_UNSAFE, name);
     else if (owner.kind == VALUE_OBJECT && owner.object->type->attribute)
         TRY(owner.object->type->attribute(in, owner.object, name, out));
     else if (value_is_list(&owner, LIST_TUPLE) && owner.list->group && string_is(name, "grouper"))

@@ -138,6 +138,7 @@ struct value {
 struct list {
     enum list_kind kind;
     bool group;          /* a tuple of groupby: its items have names */
+    bool own;            /* written in the template: list_changes.c may change it */
     struct value *items; /* [count] */
     size_t count, taken; /* taken: from a generator */
     int64_t begin, end, step;
