@@ -3,6 +3,7 @@
 #include "model_folder.h"
 #include "model_record.h"
 #include "terminal.h"
+#include "unfinished.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -105,6 +106,23 @@ static void show(struct json_writer *json, const char *folder, const char *name)
     salvo_model_close(model);
 }
 
+/* Downloads that have not ended. */
+static void show_unfinished(struct json_writer *json, const struct unfinished_file *file)
+{
+    char size[32];
+    if (options.json) {
+        json_begin(json, '{');
+        json_key(json, "name");
+        json_string(json, file->name);
+        json_key(json, "size");
+        json_unsigned(json, file->size);
+        json_end(json, '}');
+        return;
+    }
+    print_name(file->name);
+    printf("unfinished: %s; `salvo pull` continues, `salvo rm` removes it\n", format_bytes(file->size, size));
+}
+
 static int run(int count, char **arguments)
 {
     (void)count;
@@ -127,11 +145,21 @@ static int run(int count, char **arguments)
         free(entries[i]);
     }
     free(entries);
+    struct unfinished_file *unfinished;
+    const size_t parts = unfinished_list(folder, &unfinished);
+    if (options.json) {
+        json_end(&json, ']');
+        json_key(&json, "unfinished");
+        json_begin(&json, '[');
+    }
+    for (size_t i = 0; i < parts; i++)
+        show_unfinished(&json, &unfinished[i]);
+    free(unfinished);
     if (options.json) {
         json_end(&json, ']');
         json_end(&json, '}');
         putchar('\n');
-    } else if (models <= 0) {
+    } else if (models <= 0 && !parts) {
         printf("no models in %s\n", folder);
     }
     return EXIT_DONE;
@@ -142,7 +170,7 @@ const struct command list_command = {
     .summary = "list the models in the models folder, which -m finds by name",
     .details =
         "Columns: name, architecture, quantisation, parameters, size, last use, and where the model was "
-        "pulled from.\n"
+        "pulled from. Downloads that have not ended follow.\n"
         "The models folder is ${XDG_CACHE_HOME:-~/.cache}/salvo/models.",
     .options = option_table,
     .run = run,

@@ -5,9 +5,11 @@
 #include "models.h"
 #include "question.h"
 #include "terminal.h"
+#include "unfinished.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -46,13 +48,14 @@ static bool add_size(const char *folder, const char *name, void *user)
     struct stat file;
     if (snprintf(path, sizeof path, "%s/%s", folder, name) < PATH_MAX && stat(path, &file) == 0)
         *total += (uint64_t)file.st_size;
+    *total += unfinished_size(folder, name);
     return true;
 }
 
 static bool remove_file(const char *folder, const char *name, void *user)
 {
+    const bool *is_being_pulled = user;
     char path[PATH_MAX];
-    (void)user;
     if (snprintf(path, sizeof path, "%s/%s", folder, name) >= PATH_MAX)
         return false;
     if (unlink(path) != 0 && errno != ENOENT) {
@@ -60,14 +63,40 @@ static bool remove_file(const char *folder, const char *name, void *user)
         return false;
     }
     record_remove(folder, name);
+    if (!*is_being_pulled)
+        unfinished_remove(folder, name, NULL);
     return true;
 }
 
+/* Whether the user means the file by its whole name, with or without .gguf. */
+static bool is_whole_name(const char *name, const char *given)
+{
+    const size_t length = strlen(given);
+    return strcasecmp(name, given) == 0 ||
+           (strncasecmp(name, given, length) == 0 && strcasecmp(name + length, ".gguf") == 0);
+}
+
+/* A model of which no file is there, but a part was downloaded. */
+static bool find_unfinished(const char *folder, const char *given, char out[NAME_MAX + 1])
+{
+    struct unfinished_file *files;
+    const size_t count = unfinished_list(folder, &files);
+    bool found = false;
+    for (size_t i = 0; i < count && !found; i++) {
+        found = is_whole_name(files[i].name, given);
+        if (found)
+            snprintf(out, NAME_MAX + 1, "%s", files[i].name);
+    }
+    free(files);
+    return found;
+}
+
 /* The name of the model's first file. */
-static int find_name(const char *folder, const char *given, char out[NAME_MAX + 1])
+static int find_name(const char *folder, const char *given, char out[NAME_MAX + 1], bool *is_unfinished)
 {
     char path[PATH_MAX];
     struct hub_reference reference;
+    *is_unfinished = false;
     if (hub_is_reference(given)) {
         const int result = hub_parse(given, &reference);
         if (result == EXIT_DONE && !record_find(folder, &reference, out))
@@ -79,13 +108,13 @@ static int find_name(const char *folder, const char *given, char out[NAME_MAX + 
     const int result = find_in_folder(folder, given, path);
     if (result != EXIT_DONE)
         return result;
+    *is_unfinished = !*path && find_unfinished(folder, given, out);
+    if (*is_unfinished)
+        return EXIT_DONE;
     if (!*path)
         return failure("%s: no model of this name; `salvo list` lists the models", given);
     snprintf(out, NAME_MAX + 1, "%s", path + strlen(folder) + 1);
-    const size_t length = strlen(given);
-    const bool is_whole = strcasecmp(out, given) == 0 ||
-                          (strncasecmp(out, given, length) == 0 && strcasecmp(out + length, ".gguf") == 0);
-    if (options.force && !is_whole)
+    if (options.force && !is_whole_name(out, given))
         return usage_error("rm: --force needs the whole name: %s", out);
     return EXIT_DONE;
 }
@@ -94,16 +123,24 @@ static int remove_model(const char *folder, const char *given)
 {
     char name[NAME_MAX + 1], question[NAME_MAX + 64], size[32];
     uint64_t total = 0;
-    int result = find_name(folder, given, name);
+    bool is_unfinished;
+    int lock, result = find_name(folder, given, name, &is_unfinished);
     if (result != EXIT_DONE)
         return result;
     for_each_file(folder, name, add_size, &total);
-    snprintf(question, sizeof question, "Remove %s (%s)?", name, format_bytes(total, size));
+    snprintf(question, sizeof question, "Remove %s%s (%s)?", is_unfinished ? "the unfinished " : "", name,
+        format_bytes(total, size));
     if (!options.force && !question_possible())
         return failure("%s is not removed without a question on a terminal, or --force", name);
     if (!options.force && !question_ask(question))
         return failure("%s is kept", name);
-    return for_each_file(folder, name, remove_file, NULL) ? EXIT_DONE : EXIT_FAILED;
+    bool is_being_pulled = !record_lock(folder, name, &lock);
+    if (is_being_pulled && is_unfinished)
+        return failure("%s is being pulled", name);
+    result = for_each_file(folder, name, remove_file, &is_being_pulled) ? EXIT_DONE : EXIT_FAILED;
+    if (!is_being_pulled)
+        record_unlock(folder, name, lock);
+    return result;
 }
 
 static int run(int count, char **arguments)
@@ -123,6 +160,7 @@ const struct command rm_command = {
     .name = "rm",
     .arguments = "NAME...",
     .summary = "remove models from the models folder",
+    .details = "A download that has not ended is removed by its name, too.",
     .options = option_table,
     .run = run,
 };

@@ -122,12 +122,26 @@ void record_remove(const char *folder, const char *name)
         if (record_path(folder, name, endings[i], path))
             unlink(path);
     }
-    /* A pull that runs keeps its lock. */
-    const int lock =
-        record_path(folder, name, ".lock", path) ? open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+}
+
+bool record_lock(const char *folder, const char *name, int *lock)
+{
+    char path[PATH_MAX];
+    *lock = record_path(folder, name, ".lock", path)
+                ? open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666)
+                : -1;
+    if (*lock < 0 || flock(*lock, LOCK_EX | LOCK_NB) == 0)
+        return true;
+    close(*lock);
+    return false;
+}
+
+void record_unlock(const char *folder, const char *name, int lock)
+{
+    char path[PATH_MAX];
     if (lock < 0)
         return;
-    if (flock(lock, LOCK_EX | LOCK_NB) == 0)
+    if (record_path(folder, name, ".lock", path))
         unlink(path);
     close(lock);
 }

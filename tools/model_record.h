@@ -1,7 +1,7 @@
 /*
  * Notes of salvo about the files of the models folder, in its subfolder .salvo: where a file was pulled
  * from (FILE.json), when a model was last used (the time of FILE.used), downloads that are not complete
- * (FILE.*.part) and locks (FILE.lock).
+ * (unfinished.h) and locks (FILE.lock).
  */
 #ifndef TOOLS_MODEL_RECORD_H
 #define TOOLS_MODEL_RECORD_H
@@ -32,6 +32,11 @@ bool record_read(const char *folder, const char *name, struct model_record *out)
 bool record_write(const char *folder, const char *name, const struct model_record *record);
 
 void record_remove(const char *folder, const char *name);
+
+/* Locks a model against pulls; false if one runs. `lock` is -1 if the folder has no notes or cannot be
+ * written. */
+bool record_lock(const char *folder, const char *name, int *lock);
+void record_unlock(const char *folder, const char *name, int lock);
 
 /* The last use of a model, in seconds since 1970; 0: never. */
 void record_use(const char *folder, const char *name);

@@ -6,8 +6,8 @@
 #include "model_record.h"
 #include "question.h"
 #include "terminal.h"
+#include "unfinished.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <salvo/salvo.h>
@@ -139,32 +139,10 @@ static int name_part(const struct pull *pull, struct pull_file *file)
         sha256_add(&hash, file->url, strlen(file->url));
         sha256_end(&hash, sum);
     }
-    snprintf(ending, sizeof ending, ".%.16s.part", sum);
+    unfinished_ending(sum, ending);
     return record_path(pull->folder, file->name, ending, file->part)
                ? EXIT_DONE
                : failure("%s: the path is too long", file->name);
-}
-
-/* Files of this name that another process left and no pull will continue. */
-static void remove_old_parts(const struct pull *pull, const struct pull_file *file)
-{
-    char path[PATH_MAX];
-    const size_t length = strlen(file->name);
-    DIR *folder = record_path(pull->folder, "", "", path) ? opendir(path) : NULL;
-    const struct dirent *entry;
-    while (folder && (entry = readdir(folder))) {
-        const char *name = entry->d_name, *ending = name + length;
-        if (strncmp(name, file->name, length) != 0)
-            continue;
-        const bool is_part =
-            strlen(ending) >= 22 && ending[0] == '.' && strncmp(ending + 17, ".part", 5) == 0;
-        const bool is_record = strncmp(ending, ".json.", 6) == 0; /* one that was not renamed */
-        if ((is_part || is_record) && record_path(pull->folder, name, "", path) &&
-            (file->is_there || strncmp(path, file->part, strlen(file->part)) != 0))
-            unlink(path);
-    }
-    if (folder)
-        closedir(folder);
 }
 
 static int check_space(const struct pull *pull)
@@ -317,7 +295,7 @@ static int look_for_files(struct pull *pull, bool *all)
         if (result != EXIT_DONE)
             return result;
         *all = *all && file->is_there;
-        remove_old_parts(pull, file);
+        unfinished_remove(pull->folder, file->name, file->is_there ? NULL : file->part);
     }
     return EXIT_DONE;
 }

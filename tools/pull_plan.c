@@ -11,6 +11,17 @@
 
 enum { LONGEST_NAME = 200 }; /* NAME_MAX less the endings of files in .salvo */
 
+/* Whether a terminal would obey the character instead of showing it: controls, and those that change the
+ * direction of writing or end a line, by which a name could look like another one. */
+static bool is_control(const unsigned char *at)
+{
+    if (at[0] == 0xe2 && at[1] == 0x80)
+        return at[2] >= 0xa8 && at[2] <= 0xae; /* U+2028 to U+202E */
+    if (at[0] == 0xe2 && at[1] == 0x81)
+        return at[2] >= 0xa6 && at[2] <= 0xa9;                               /* U+2066 to U+2069 */
+    return at[0] < 0x20 || at[0] == 0x7f || (at[0] == 0xc2 && at[1] < 0xa0); /* U+0080 to U+009F */
+}
+
 bool is_model_file_name(const char *name)
 {
     const size_t length = strlen(name);
@@ -19,9 +30,7 @@ bool is_model_file_name(const char *name)
     if (name[0] == '.' || name[0] == '-')
         return false;
     for (const char *at = name; *at; at++) {
-        const bool is_control = (unsigned char)*at < 0x20 || *at == 0x7f ||
-                                (*at == '\xc2' && (unsigned char)at[1] < 0xa0); /* U+0080 to U+009F */
-        if (*at == '/' || *at == '\\' || is_control)
+        if (*at == '/' || *at == '\\' || is_control((const unsigned char *)at))
             return false;
     }
     return true;

@@ -92,7 +92,7 @@ class Choosing(Pulling):
         for path in ("../evil.gguf", "/evil.gguf", "a/../../evil.gguf", "a//evil.gguf", "./evil.gguf"):
             self.hub.repositories["org/evil"] = {path: FIRST}
             self.assertIn("no GGUF model", self.pull("hf:org/evil", status=1))
-        for path in (".evil.gguf", "a\\evil.gguf", "-evil.gguf", "e\x07vil.gguf", "e\x9b31mvil.gguf", "e" * 201 + ".gguf"):
+        for path in (".evil.gguf", "a\\evil.gguf", "-evil.gguf", "e\x07vil.gguf", "e\x9b31mvil.gguf", "e\u202efugg.gguf", "e\u2066.gguf", "e\u2028.gguf", "e" * 201 + ".gguf"):
             self.hub.repositories["org/evil"] = {path: FIRST}
             self.assertIn("--name", self.pull("hf:org/evil", status=2))
         self.hub.files["x.gguf"] = FIRST
@@ -404,6 +404,44 @@ class Commands(Pulling):
         self.assertIn(f"Remove {NAME}", text)
         self.assertEqual(self.on_terminal("rm", SOURCE, answer=b"y\n")[0], 0)
         self.assertEqual((self.models(), self.notes()), ([], []))
+
+    def test_unfinished_downloads_are_listed_and_removed(self):
+        parts = split_model()
+        first, second = sorted(parts)
+        self.hub.repositories["org/split"] = parts
+        self.hub.faults = [{"kind": "cut", "at": HALF}, {"kind": "status", "status": 404}, {}, {"kind": "cut", "at": 20}, {"kind": "status", "status": 404}]
+        self.pull(SOURCE, status=1)
+        self.pull("hf:org/split", status=1)
+        self.assertEqual(json.loads(self.salvo("list", "--json"))["unfinished"],
+                         [{"name": first, "size": len(parts[first])}, {"name": second, "size": 20}, {"name": NAME, "size": HALF}])
+        self.assertIn(f"{NAME} ", self.salvo("list"))
+        self.assertIn("no model", self.salvo("rm", "--force", "tiny", status=1))
+        status, text = self.on_terminal("rm", "tiny-q8_0", answer=b"y\n")
+        self.assertEqual(status, 0)
+        self.assertIn(f"Remove the unfinished {NAME}", text)
+        self.assertEqual([entry["name"] for entry in json.loads(self.salvo("list", "--json"))["unfinished"]], [first, second])
+        self.salvo("rm", "--force", first)
+        self.assertEqual(self.notes(), [])
+        self.assertIn("no models in", self.salvo("list"))
+
+    def test_an_update_that_has_not_ended_is_removed_with_its_model(self):
+        self.pull(SOURCE)
+        self.hub.repositories["org/repo"][NAME] = SECOND
+        self.hub.faults = [{"kind": "cut", "at": HALF}, {"kind": "status", "status": 404}]
+        self.pull(SOURCE, status=1)
+        with open(os.path.join(self.folder, ".salvo", NAME + ".json.abcdef"), "wb"):
+            pass  # as of a pull that was killed
+        self.salvo("rm", "--force", NAME)
+        self.assertEqual((self.models(), self.notes()), ([], []))
+
+    def test_a_download_that_runs_is_not_removed(self):
+        self.hub.faults = [{"kind": "hold", "at": HALF}]
+        client = self.start("pull", SOURCE)
+        self.assertTrue(self.hub.held.wait(60))
+        self.assertIn("is being pulled", self.salvo("rm", "--force", NAME, status=1))
+        self.hub.go_on.set()
+        client.communicate(timeout=60)
+        self.assertEqual((client.returncode, self.read()), (0, FIRST))
 
     def test_ps(self):
         self.assertIn("XDG_RUNTIME_DIR", self.salvo("ps", status=1))
