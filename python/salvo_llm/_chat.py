@@ -33,7 +33,7 @@ class Chat:
             self._engine.chats.add(self._handle.value or 0)
             try:
                 if system:
-                    data = system.encode()
+                    data = lib.text_bytes("system", system)
                     lib.call("salvo_chat_set_system", self._handle, data, len(data))
                 for message in messages:
                     self._add(message["role"], message["content"])
@@ -70,6 +70,7 @@ class Chat:
 
     def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
         """Writes messages and computed state to a file, which appears when it is complete."""
+        target = lib.path_bytes(path)
         with self._lock:
             self._check_idle()
 
@@ -79,24 +80,25 @@ class Chat:
                     lib.call("salvo_session_prefill_cached", session, ids, len(ids), c.byref(cached))
                     rest = self._tokens[cached.value:]
                     lib.call("salvo_session_feed", session, lib.id_array(rest), len(rest))
-                lib.call("salvo_chat_save_file", self._handle, session, os.fsencode(path), replace)
+                lib.call("salvo_chat_save_file", self._handle, session, target, replace)
 
             self._engine.with_session(write)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Replaces the conversation by that of a file."""
+        source = lib.path_bytes(path)
         with self._lock:
             self._check_idle()
 
             def read(session: c.c_void_p) -> None:
-                lib.call("salvo_chat_load_file", self._handle, session, os.fsencode(path))
+                lib.call("salvo_chat_load_file", self._handle, session, source)
                 self._tokens = lib.library.salvo_session_tokens(session)[:lib.library.salvo_session_position(session)]
 
             self._engine.with_session(read)
 
     def _add(self, role: str, text: str) -> None:
-        data = text.encode()
-        message = lib.Message(role.encode(), lib.Text(c.cast(c.c_char_p(data), c.c_void_p), len(data)), None)
+        data = lib.text_bytes("the message", text)
+        message = lib.Message(lib.without_nul("role", lib.text_bytes("role", role)), lib.Text(c.cast(c.c_char_p(data), c.c_void_p), len(data)), None)
         lib.call("salvo_chat_add", self._handle, c.byref(message), 1, c.sizeof(message))
 
     def _start(self, kind: Callable[..., _Kind], text: str, options: Options) -> _Kind:

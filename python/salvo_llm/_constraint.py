@@ -38,7 +38,7 @@ class Constraint:
         if len(given) != 1:
             raise TypeError("only one of schema, regex and grammar can be given")
         kind, text = given[0]
-        data = (schema_text(text) if kind == _JSON_SCHEMA else text).encode()
+        data = lib.text_bytes("the grammar", schema_text(text) if kind == _JSON_SCHEMA else text)
         try:
             lib.call("salvo_grammar_compile", model, kind, data, len(data), None, c.byref(self._grammar))
             lib.call("salvo_grammar_matcher_new", self._grammar, c.byref(self._matcher))

@@ -58,7 +58,7 @@ class Engine:
         self.process = os.getpid()
         self.model, self.engine, self.scheduler = c.c_void_p(), c.c_void_p(), c.c_void_p()
         try:
-            lib.call("salvo_model_open", os.fsencode(path), c.byref(self.model))
+            lib.call("salvo_model_open", lib.path_bytes(path), c.byref(self.model))
             lib.call("salvo_engine_open", self.model, c.byref(options), c.byref(self.engine))
             scheduler = lib.sized(lib.SchedulerOptions, queue=_QUEUE, poll=1)
             lib.call("salvo_scheduler_open", self.engine, c.byref(scheduler), c.byref(self.scheduler))

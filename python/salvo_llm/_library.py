@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import ctypes as c
+import operator
 import os
 import sys
 from collections.abc import Sequence
@@ -112,8 +114,43 @@ def sized(struct: type[_Struct], **members: Any) -> _Struct:
     return struct(size=c.sizeof(struct), **members)
 
 
+# ctypes takes the lowest bits of a number that is too large, and a text up to its first NUL: such arguments are errors here.
+
 def id_array(ids: Sequence[int]) -> c.Array[c.c_int32]:
-    return (c.c_int32 * len(ids))(*ids)
+    try:
+        values = array.array("i", list(ids))
+    except OverflowError:
+        raise ValueError("a token id does not fit into 32 bits") from None
+    return (c.c_int32 * len(values)).from_buffer(values) if values else (c.c_int32 * 0)()
+
+
+def unsigned(name: str, value: int, bits: int = 32) -> int:
+    """The value of an option that is a whole number."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, not {type(value).__name__}") from None
+    if not 0 <= number < 1 << bits:
+        raise ValueError(f"{name} is {number}; it must be between 0 and {(1 << bits) - 1}")
+    return number
+
+
+def text_bytes(name: str, text: str) -> bytes:
+    """A text that may contain NUL."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be str, not {type(text).__name__}")
+    return text.encode()
+
+
+def without_nul(name: str, data: bytes) -> bytes:
+    """Bytes that the library reads up to a NUL."""
+    if b"\0" in data:
+        raise ValueError(f"{name} contains a NUL character")
+    return data
+
+
+def path_bytes(path: str | os.PathLike[str]) -> bytes:
+    return without_nul("the path", os.fsencode(path))
 
 
 def _find() -> str:

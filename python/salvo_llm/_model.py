@@ -27,6 +27,7 @@ _Kind = TypeVar("_Kind", bound=Reader)
 _Object = TypeVar("_Object")
 
 _SAMPLING = {field[0] for field in lib.Sampler._fields_} - {"size"}
+_BITS = {"seed": 64, "top_k": 32, "repeat_last_n": 32}  # options of the sampler that are whole numbers
 _POOLING = {"model": 0, "mean": 1, "last": 3}
 
 
@@ -37,7 +38,9 @@ def models_folder() -> Path:
 
 def _model_path(name: str | os.PathLike[str]) -> str:
     """A path, or a name in the models folder: as `salvo -m` finds it, with or without .gguf."""
-    text = os.fspath(name)
+    text = os.fsdecode(name)
+    if not text:
+        raise ValueError("the name of the model is empty")
     if os.path.exists(text) or "/" in text:
         return text
     files = sorted(models_folder().glob("*.gguf"))
@@ -59,8 +62,9 @@ class Model:
     wait for a place. `context` limits a prompt and its answer; 0 is the model's own, and at most 8192."""
 
     def __init__(self, path: str | os.PathLike[str], *, backend: str | None = None, context: int = 0, threads: int = 0, parallel: int = 4):
-        options = lib.sized(lib.EngineOptions, backend=backend.encode() if backend else None, context=context, threads=threads, sessions=parallel,
-                            prefix_cache=1)
+        name = lib.without_nul("backend", lib.text_bytes("backend", backend)) if backend else None
+        options = lib.sized(lib.EngineOptions, backend=name, context=lib.unsigned("context", context), threads=lib.unsigned("threads", threads),
+                            sessions=lib.unsigned("parallel", parallel), prefix_cache=1)
         self._engine = Engine(_model_path(path), options)
         self._finalizer = weakref.finalize(self, self._engine.close)  # also at the end of the interpreter
         info = lib.library.salvo_model_info(self._engine.model).contents
@@ -125,7 +129,7 @@ class Model:
     def _start(self, kind: Callable[..., _Kind], prompt: Sequence[int], options: Options, *, stop: Sequence[str] = (), stop_ids: Sequence[int] = (),
                done: Callable[[Reader], None] | None = None) -> _Kind:
         given: dict[str, Any] = {**options}
-        limits = {name: given.pop(name) for name in ("schema", "regex", "grammar") if given.get(name) is not None}
+        limits = {name: value for name in ("schema", "regex", "grammar") if (value := given.pop(name, None)) is not None}
         max_tokens, logprobs = given.pop("max_tokens", 0), given.pop("logprobs", None)
         own_stop = given.pop("stop", ())
         if isinstance(own_stop, str):
@@ -141,20 +145,20 @@ class Model:
                 constraint.close()
             raise
 
-    def _sampler(self, sampling: dict[str, float]) -> lib.Sampler:
+    def _sampler(self, sampling: dict[str, Any]) -> lib.Sampler:
         sampler = lib.sized(lib.Sampler)
         lib.call("salvo_sampler_default", self._engine.model, c.byref(sampler))
         for name, value in sampling.items():
             if name not in _SAMPLING:
                 raise TypeError(f"unknown option '{name}'; the sampler has {', '.join(sorted(_SAMPLING))}")
-            setattr(sampler, name, value)
+            setattr(sampler, name, lib.unsigned(name, value, _BITS[name]) if name in _BITS else value)
         return sampler
 
     # ---- Tokens ----
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Token ids, with the beginning-of-text token if the model wants one. With `special`, names of control tokens become these."""
-        data, flags, ids, count = text.encode(), c.c_uint(), c.POINTER(c.c_int32)(), c.c_size_t()
+        data, flags, ids, count = lib.text_bytes("the text", text), c.c_uint(), c.POINTER(c.c_int32)(), c.c_size_t()
         with self._engine.opened():
             lib.call("salvo_tokenize_default_flags", self._engine.model, c.byref(flags))
             lib.call("salvo_tokenize", self._engine.model, data, len(data), flags.value | special, c.byref(ids), c.byref(count))

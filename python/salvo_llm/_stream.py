@@ -7,6 +7,7 @@ import contextlib
 import ctypes as c
 import os
 import queue
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +36,11 @@ class Reader:
         self.prompt_tokens, self.cached_tokens = len(self.prompt), 0
         self._logprobs: list[float] = []
         self._tops: list[tuple[list[int], list[float]]] = []
-        strings = (c.c_char_p * len(stop))(*(text.encode() for text in stop))
+        strings = (c.c_char_p * len(stop))(*(lib.without_nul("stop", lib.text_bytes("stop", text)) for text in stop))
         lib.call("salvo_text_filter_open", strings, len(stop), c.byref(self._filter))
         request = lib.sized(lib.Request, ids=lib.id_array(prompt), count=len(prompt), sampler=c.pointer(sampler), stop_ids=lib.id_array(stop_ids),
-                            stop_id_count=len(stop_ids), max_tokens=max_tokens, logprobs=int(logprobs is not None), top_count=logprobs or 0)
+                            stop_id_count=len(stop_ids), max_tokens=lib.unsigned("max_tokens", max_tokens), logprobs=int(logprobs is not None),
+                            top_count=lib.unsigned("logprobs", logprobs or 0))
         if constraint:
             request.mask = constraint.function
         try:
@@ -122,30 +124,37 @@ class Stream(Reader, Iterator[str]):
 
     def __init__(self, *arguments: Any, **options: Any):
         self._events: queue.SimpleQueue[Token | End] = queue.SimpleQueue()
+        self._reading = threading.RLock()
         super().__init__(self._events.put, *arguments, **options)
 
     def __next__(self) -> str:
         lib.check_process()
-        while not self.finish:
-            try:
-                event = self._events.get()
-            except BaseException:
-                self.close()
-                raise
-            if text := self._take(event):
-                return text
+        if not self._reading.acquire(blocking=False):
+            raise ValueError("another thread is reading the stream")
+        try:
+            while not self.finish:
+                try:
+                    event = self._events.get()
+                except BaseException:
+                    self.close()
+                    raise
+                if text := self._take(event):
+                    return text
+        finally:
+            self._reading.release()
         raise StopIteration
 
     def close(self) -> None:
-        """Ends the answer, if it has not ended."""
+        """Ends the answer, if it has not ended; also while another thread reads it."""
         if self.finish:
             return
         self._engine.check_open()
         self._work.cancel()
-        while not isinstance(event := self._events.get(), End):
-            pass
-        with contextlib.suppress(lib.SalvoError):
-            self._take(event)
+        with self._reading:
+            while not self.finish:
+                if isinstance(event := self._events.get(), End):
+                    with contextlib.suppress(lib.SalvoError):
+                        self._take(event)
 
     def __enter__(self) -> Stream:
         return self

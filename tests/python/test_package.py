@@ -1,6 +1,7 @@
 """The Python package over the shared library, compared with the command line."""
 
 import asyncio
+import contextlib
 import ctypes
 import json
 import os
@@ -202,6 +203,52 @@ class Package(unittest.TestCase):
         self.assertEqual(len(self.model.embed(["hello"] * 3)), 3)
         with self.assertRaisesRegex(TypeError, "temprature"):
             self.model.generate("hello", temprature=0)
+
+    def test_arguments_that_ctypes_would_cut(self):
+        path = os.path.join(folder.name, "cut")
+        with self.model.conversation() as chat:
+            for kind, words, wrong in (
+                    (ValueError, "max_tokens is -1", lambda: self.model.generate("a", max_tokens=-1)), (ValueError, "max_tokens is", lambda: self.model.generate("a", max_tokens=1 << 32)),
+                    (ValueError, "seed is -1", lambda: self.model.generate("a", seed=-1)), (ValueError, "seed is", lambda: self.model.generate("a", seed=1 << 64)),
+                    (ValueError, "top_k is", lambda: self.model.generate("a", top_k=-1)), (ValueError, "logprobs is", lambda: self.model.generate("a", logprobs=1 << 32)),
+                    (TypeError, "top_k must be", lambda: self.model.generate("a", top_k=1.5)), (ValueError, "32 bits", lambda: self.model.logits([1 << 40])),
+                    (ValueError, "32 bits", lambda: self.model.detokenize([-1 << 40])), (ValueError, "NUL", lambda: self.model.generate("a", stop="b\0c")),
+                    (TypeError, "stop must be str", lambda: self.model.generate("a", stop=[b"x"])), (TypeError, "must be str, not bytes", lambda: self.model.generate(b"a")),
+                    (ValueError, "NUL", lambda: chat.save(path + "\0x")), (ValueError, "NUL", lambda: chat.load(path + "\0x")),
+                    (ValueError, "NUL", lambda: self.model.conversation(messages=[{"role": "user\0x", "content": "a"}])),
+                    (TypeError, "message must be str", lambda: chat.ask(5)), (TypeError, "system must be str", lambda: self.model.chat("a", system=5)),
+                    (ValueError, "parallel is", lambda: salvo_llm.load(MODEL, parallel=(1 << 32) + 1)), (ValueError, "context is", lambda: salvo_llm.load(MODEL, context=-1)),
+                    (ValueError, "NUL", lambda: salvo_llm.load(MODEL, backend="cpu\0x")), (ValueError, "empty", lambda: salvo_llm.load("")),
+                    (ValueError, "NUL", lambda: salvo_llm.load(MODEL + "\0/x"))):
+                with self.subTest(words), self.assertRaisesRegex(kind, words):
+                    wrong()
+            self.assertEqual((chat.messages, os.path.exists(path)), ([], False))
+        self.assertEqual(self.model.generate("hello", max_tokens=4, temperature=0, schema=None, regex=None, grammar=None),
+                         self.model.generate("hello", max_tokens=numpy.int64(4), temperature=0, seed=numpy.uint64(2**64 - 1)))
+
+    def test_a_stream_that_is_closed_while_another_thread_reads_it(self):
+        streams, threads = [], []
+
+        def read(stream):
+            with contextlib.suppress(salvo_llm.SalvoError):  # "cancelled"
+                list(stream)
+
+        def read_and_close(_):  # while the scheduler stands still: no event comes
+            stream = self.model.stream("hello", temperature=0)
+            streams.append(stream)
+            threads.append(threading.Thread(target=read, args=(stream,)))
+            threads[0].start()
+            while stream._reading.acquire(blocking=False):
+                stream._reading.release()
+            with self.assertRaisesRegex(ValueError, "another thread"):
+                next(stream)
+            threads.append(threading.Thread(target=stream.close))
+            threads[1].start()
+        self.model._engine.with_session(read_and_close)
+        for thread in threads:
+            thread.join(60)
+            self.assertFalse(thread.is_alive())
+        self.assertIn(streams[0].finish, ("cancelled", "context", "end"))
 
     def test_close_while_others_read(self):
         model = salvo_llm.load(MODEL, backend="cpu", threads=1, context=512)
