@@ -29,8 +29,10 @@ class Wheel(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = folder.name
+        link = os.path.join(cls.folder, "libsalvo.so.1")
+        os.symlink(LIBRARY, link)
         run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "--no-index", "-w", cls.folder, os.path.join(SOURCE, "python"),
-            f"-Ccmake.define.SALVO_LIBRARY={LIBRARY}", f"-Cbuild-dir={cls.folder}/build")
+            f"-Ccmake.define.SALVO_LIBRARY={link}", f"-Cbuild-dir={cls.folder}/build")
         cls.wheel, = glob.glob(f"{cls.folder}/*.whl")
         environment = os.path.join(cls.folder, "venv")
         venv.create(environment, with_pip=False)
