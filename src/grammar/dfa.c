@@ -313,10 +313,14 @@ static enum salvo_status multiply_states(struct product *product)
         const uint32_t pair[2] = {product->pairs[state][0], product->pairs[state][1]};
         const uint32_t *left_row = dfa_row(left, pair[0]), *right_row = dfa_row(right, pair[1]);
         product->all.accepts[state] = left->accepts[pair[0]] && right->accepts[pair[1]] != product->without;
+        uint32_t known[2] = {0, 0}, target = 0;
         for (uint32_t class = 0; class < product->all.classes.count; class ++) {
-            uint32_t target;
-            TRY(pair_number(product, left_row[product->class_pairs[class][0]],
-                right_row[product->class_pairs[class][1]], &target));
+            const uint32_t *classes = product->class_pairs[class];
+            const uint32_t next[2] = {left_row[classes[0]], right_row[classes[1]]};
+            /* Neighbouring classes often lead to the same states. */
+            if (next[0] != known[0] || next[1] != known[1])
+                TRY(pair_number(product, next[0], next[1], &target));
+            memcpy(known, next, sizeof known);
             dfa_row(&product->all, state)[class] = target;
         }
     }

@@ -185,46 +185,36 @@ static uint32_t build(struct rule_context *context, const struct expr *expr, uin
 
 /* ---- Which nodes are dead, which lead to the end without reading ---- */
 
-/* The nodes that go to a node, and the nodes that call a rule: lists in two arrays. */
+/* The edges that lead to a node, or to a rule, are a list. Edge 2i goes from node i to its `next`, edge 2i +
+ * 1 to its `other`. */
 struct arrivals {
-    uint32_t *first;   /* [nodes + rules + 1] */
-    uint32_t *from;    /* nodes */
+    uint32_t *first;   /* for each node, then for each rule: edge + 1; 0: none */
+    uint32_t *link;    /* for each edge: the next one of its list, + 1 */
     uint32_t *waiting; /* stack of nodes to look at */
     uint32_t wait_count;
 };
 
-static void count_arrival(struct arrivals *arrivals, uint32_t to, uint32_t from, bool store)
+static void add_arrival(struct arrivals *arrivals, uint32_t edge, uint32_t to)
 {
-    if (store)
-        arrivals->from[--arrivals->first[to]] = from;
-    else
-        arrivals->first[to]++;
-}
-
-static void visit_edges(const struct network *network, struct arrivals *arrivals, bool store)
-{
-    for (uint32_t i = 0; i < network->node_count; i++) {
-        const struct node *node = &network->nodes[i];
-        if (node->kind != NODE_ACCEPT)
-            count_arrival(arrivals, node->next, i, store);
-        if (node->kind == NODE_SPLIT)
-            count_arrival(arrivals, node->other, i, store);
-        if (node->kind == NODE_CALL)
-            count_arrival(arrivals, network->node_count + node->other, i, store);
-    }
+    arrivals->link[edge] = arrivals->first[to];
+    arrivals->first[to] = edge + 1;
 }
 
 static enum salvo_status arrivals_open(const struct network *network, struct arrivals *out)
 {
     enum salvo_status status = SALVO_OK;
-    size_t targets = (size_t)network->node_count + network->rule_count;
-    TRY(NEW(&out->first, targets + 1));
+    TRY(NEW(&out->first, (size_t)network->node_count + network->rule_count));
+    TRY(NEW(&out->link, 2 * (size_t)network->node_count));
     TRY(NEW(&out->waiting, network->node_count));
-    visit_edges(network, out, false);
-    for (size_t i = 1; i <= targets; i++)
-        out->first[i] += out->first[i - 1];
-    TRY(NEW(&out->from, (size_t)out->first[targets] + 1));
-    visit_edges(network, out, true);
+    for (uint32_t i = 0; i < network->node_count; i++) {
+        const struct node *node = &network->nodes[i];
+        if (node->kind != NODE_ACCEPT)
+            add_arrival(out, 2 * i, node->next);
+        if (node->kind == NODE_SPLIT && node->other != node->next)
+            add_arrival(out, 2 * i + 1, node->other);
+        if (node->kind == NODE_CALL)
+            add_arrival(out, 2 * i + 1, network->node_count + node->other);
+    }
 cleanup:
     return status;
 }
@@ -232,7 +222,7 @@ cleanup:
 static void arrivals_free(struct arrivals *arrivals)
 {
     memory_free(arrivals->first);
-    memory_free(arrivals->from);
+    memory_free(arrivals->link);
     memory_free(arrivals->waiting);
 }
 
@@ -267,12 +257,13 @@ static bool leads_on(struct network *network, const struct node *node, bool read
 
 static void mark_arrivals(struct network *network, struct arrivals *arrivals, uint32_t target, bool reading)
 {
-    for (uint32_t i = arrivals->first[target]; i < arrivals->first[target + 1]; i++) {
-        struct node *node = &network->nodes[arrivals->from[i]];
+    for (uint32_t edge = arrivals->first[target]; edge; edge = arrivals->link[edge - 1]) {
+        const uint32_t from = (edge - 1) / 2;
+        struct node *node = &network->nodes[from];
         bool *mark = mark_of(node, reading);
         if (*mark == reading && leads_on(network, node, reading)) {
             *mark = !reading;
-            arrivals->waiting[arrivals->wait_count++] = arrivals->from[i];
+            arrivals->waiting[arrivals->wait_count++] = from;
         }
     }
 }

@@ -92,13 +92,27 @@ static bool classes_next(struct class_reader *reader, uint32_t *out_state)
     return true;
 }
 
+/* A chain of splits without any way yet. */
+#define NO_WAY UINT32_MAX
+
+/* One more way before those of a chain. */
+static uint32_t chain_with(struct node_writer *writer, uint32_t way, uint32_t chain)
+{
+    return chain == NO_WAY ? way : writer_node(writer, NODE_SPLIT, way, chain);
+}
+
+/* The first node of a chain, which reads nothing if there is no way. */
+static uint32_t chain_end(struct node_writer *writer, uint32_t chain)
+{
+    return chain == NO_WAY ? writer_set(writer, &(struct byte_set){{0}}, 0) : chain;
+}
+
 /* Each state becomes a chain of splits over the bytes that lead to the same state. */
 uint32_t writer_dfa(struct node_writer *writer, const struct dfa *dfa, uint32_t next, bool inside_json)
 {
     uint32_t first_node = writer->network->node_count;
     for (uint32_t state = 1; state < dfa->states; state++)
         writer_node(writer, NODE_SPLIT, NOT_SET, NOT_SET);
-    uint32_t nothing = writer_set(writer, &(struct byte_set){{0}}, next);
     struct text_search search = {.dfa = dfa};
     struct class_reader classes = {0};
     if (inside_json)
@@ -111,14 +125,15 @@ uint32_t writer_dfa(struct node_writer *writer, const struct dfa *dfa, uint32_t 
         writer->status = NEW(&search.todo, MOST_PAIRS + 2);
     for (uint32_t state = 1; state < dfa->states && writer->status == SALVO_OK; state++) {
         bool any_text = inside_json && can_go_on(&search, state);
-        uint32_t chain = dfa->accepts[state] ? next : nothing, target;
+        uint32_t chain = dfa->accepts[state] ? next : NO_WAY, target;
         classes_begin(&classes, dfa, state);
         while (classes_next(&classes, &target)) {
             uint32_t reads = writer_set(writer, &classes.set, first_node + target - 1);
-            chain = writer_node(writer, NODE_SPLIT, reads, chain);
+            chain = chain_with(writer, reads, chain);
             if (writer->status == SALVO_OK)
                 writer->network->nodes[reads].any_text = any_text;
         }
+        chain = chain_end(writer, chain);
         if (writer->status == SALVO_OK)
             writer->network->nodes[first_node + state - 1].next =
                 writer->network->nodes[first_node + state - 1].other = chain;
@@ -126,7 +141,7 @@ uint32_t writer_dfa(struct node_writer *writer, const struct dfa *dfa, uint32_t 
     memory_free(search.seen);
     memory_free(search.todo);
     memory_free(classes.sets);
-    return dfa->states > 1 ? first_node : nothing;
+    return dfa->states > 1 ? first_node : chain_end(writer, NO_WAY);
 }
 
 /* ---- Texts with a number of characters ---- */
@@ -167,19 +182,18 @@ static uint32_t states_within(struct counted *counted, uint32_t first)
 }
 
 /* Nodes that read bytes from a state: to other states within the character, or to the end of it. */
-static uint32_t write_reads(
-    struct counted *counted, uint32_t state, uint32_t target, uint32_t accept, uint32_t nothing)
+static uint32_t write_reads(struct counted *counted, uint32_t state, uint32_t target, uint32_t accept)
 {
-    uint32_t chain = nothing, next;
+    uint32_t chain = NO_WAY, next;
     classes_begin(&counted->classes, counted->dfa, state);
     while (classes_next(&counted->classes, &next)) {
         if (counted->characters.numbers[next] && next != target)
             continue;
         const uint32_t reads = writer_set(
             counted->writer, &counted->classes.set, next == target ? accept : counted->nodes[next]);
-        chain = writer_node(counted->writer, NODE_SPLIT, reads, chain);
+        chain = chain_with(counted->writer, reads, chain);
     }
-    return chain;
+    return chain_end(counted->writer, chain);
 }
 
 /* The rule of the characters that lead from one state to another. */
@@ -195,15 +209,14 @@ static void write_rule(struct counted *counted, uint32_t from, uint32_t to)
     if (writer->status == SALVO_OK)
         writer->status = network_add_rule(network, &rule);
     const uint32_t accept = writer_node(writer, NODE_ACCEPT, 0, rule);
-    const uint32_t nothing = writer_set(writer, &(struct byte_set){{0}}, accept);
     const uint32_t source = counted->characters.states[from], target = counted->characters.states[to];
     const uint32_t count = states_within(counted, source);
     for (uint32_t i = 1; i < count && writer->status == SALVO_OK; i++) {
-        const uint32_t chain = write_reads(counted, counted->seen[i], target, accept, nothing);
+        const uint32_t chain = write_reads(counted, counted->seen[i], target, accept);
         struct node *node = &network->nodes[counted->nodes[counted->seen[i]]];
         node->next = node->other = chain;
     }
-    const uint32_t first = write_reads(counted, source, target, accept, nothing);
+    const uint32_t first = write_reads(counted, source, target, accept);
     const uint32_t start = writer_node(writer, NODE_SPLIT, first, first);
     for (uint32_t i = 1; i < count; i++)
         counted->nodes[counted->seen[i]] = 0;
@@ -233,7 +246,6 @@ static void write_level(struct counted *counted, const struct counted_text *text
 {
     struct node_writer *writer = counted->writer;
     const bool last = text->max != REPEAT_UNLIMITED && length == text->max;
-    const uint32_t nothing = writer_set(writer, &(struct byte_set){{0}}, next);
     bool more = !last;
     while (more) {
         more = false;
@@ -248,15 +260,18 @@ static void write_level(struct counted *counted, const struct counted_text *text
     size_t at = 0;
     for (uint32_t state = 0; state < counted->characters.count; state++) {
         const bool ends = counted->dfa->accepts[counted->characters.states[state]] && length >= text->min;
-        uint32_t chain = ends ? next : nothing;
+        uint32_t chain = ends ? next : NO_WAY;
         for (; at < counted->rule_count && counted->rules[at].from == state; at++) {
             const struct step_rule *rule = &counted->rules[at];
             if (!here[state] || last)
                 continue;
             const uint32_t call = writer_node(writer, NODE_CALL, after[rule->to], rule->rule);
-            chain = writer_node(writer, NODE_SPLIT, call, chain);
+            chain = chain_with(writer, call, chain);
         }
-        if (here[state] && writer->status == SALVO_OK)
+        if (!here[state])
+            continue;
+        chain = chain_end(writer, chain);
+        if (writer->status == SALVO_OK)
             writer->network->nodes[here[state]].next = writer->network->nodes[here[state]].other = chain;
     }
 }
