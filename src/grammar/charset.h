@@ -25,6 +25,10 @@ void charset_normalize(struct charset *set);
 void charset_invert(struct expr_pool *pool, struct charset *set); /* also normalizes */
 void charset_free(struct charset *set);
 
+/* Adds the characters of a property of Unicode, such as Lu, Letter or General_Category=Letter; false: it is
+ * not known. */
+bool charset_add_property(struct expr_pool *pool, struct charset *set, struct salvo_text name);
+
 enum spelling { SPELL_UTF8, SPELL_JSON };
 
 /* One character of the set. Surrogates, which UTF-8 cannot spell, are left out. */

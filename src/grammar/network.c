@@ -305,33 +305,54 @@ cleanup:
 
 /* ---- Classes of bytes ---- */
 
+/* Stores the bytes of a set and returns their number. */
+static unsigned list_bytes(const struct byte_set *set, uint8_t out[256])
+{
+    unsigned count = 0;
+    for (unsigned word = 0; word < 4; word++) {
+        for (uint64_t bits = set->words[word]; bits; bits &= bits - 1)
+            out[count++] = (uint8_t)(word * 64 + (unsigned)__builtin_ctzll(bits));
+    }
+    return count;
+}
+
+/* A class that has bytes in the set and others is divided: its bytes in the set get a new number. `sizes` has
+ * the bytes of each class, `inside` zeros. */
+static void divide_classes(
+    struct network *network, const struct byte_set *set, uint32_t sizes[256], uint32_t inside[256])
+{
+    uint8_t bytes[256];
+    const unsigned count = list_bytes(set, bytes);
+    uint32_t renamed[256];
+    for (unsigned i = 0; i < count; i++)
+        inside[network->class_of[bytes[i]]]++;
+    for (unsigned i = 0; i < count; i++) {
+        const uint32_t class = network->class_of[bytes[i]], size = inside[class];
+        if (size > 0) { /* the first byte of its class */
+            inside[class] = 0;
+            renamed[class] = size < sizes[class] ? network->class_count++ : class;
+            sizes[class] -= size;
+            sizes[renamed[class]] = size;
+        }
+    }
+    for (unsigned i = 0; i < count; i++)
+        network->class_of[bytes[i]] = (uint8_t)renamed[network->class_of[bytes[i]]];
+}
+
 static enum salvo_status find_classes(struct network *network)
 {
     enum salvo_status status = SALVO_OK;
-    uint32_t count = 1;
-    for (uint32_t i = 0; i < network->set_count && count < 256; i++) {
-        /* A class that the set divides: its bytes in the set get a new number. */
-        uint32_t inside[256] = {0}, outside[256] = {0}, renamed[256] = {0};
-        const struct byte_set *set = &network->sets[i];
-        for (unsigned byte = 0; byte < 256; byte++)
-            (byte_set_has(set, byte) ? inside : outside)[network->class_of[byte]]++;
-        uint32_t before = count;
-        for (uint32_t class = 0; class < before; class ++) {
-            if (inside[class] && outside[class])
-                renamed[class] = count++;
-        }
-        for (unsigned byte = 0; byte < 256; byte++) {
-            if (byte_set_has(set, byte) && renamed[network->class_of[byte]])
-                network->class_of[byte] = (uint8_t)renamed[network->class_of[byte]];
-        }
-    }
-    network->class_count = count;
+    uint32_t sizes[256] = {256}, inside[256] = {0};
+    uint8_t bytes[256];
+    network->class_count = 1;
+    for (uint32_t i = 0; i < network->set_count && network->class_count < 256; i++)
+        divide_classes(network, &network->sets[i], sizes, inside);
     TRY(NEW(&network->set_classes, network->set_count));
     for (uint32_t i = 0; i < network->set_count; i++) {
-        for (unsigned byte = 0; byte < 256; byte++) {
-            if (byte_set_has(&network->sets[i], byte))
-                network->set_classes[i][network->class_of[byte] / 64] |= UINT64_C(1)
-                                                                         << (network->class_of[byte] % 64);
+        const unsigned count = list_bytes(&network->sets[i], bytes);
+        for (unsigned k = 0; k < count; k++) {
+            const unsigned class = network->class_of[bytes[k]];
+            network->set_classes[i][class / 64] |= UINT64_C(1) << (class % 64);
         }
     }
 cleanup:

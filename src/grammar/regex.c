@@ -65,10 +65,28 @@ static void add_space(struct regex_reader *reader, struct charset *set)
         charset_add(reader->pool, set, more[i].first, more[i].last);
 }
 
-/* \d, \w, \s and their inverses; false for another letter. */
-static bool add_named(struct regex_reader *reader, int letter, struct charset *set)
+/* Reads the name of a property, {Name}, and adds its characters. */
+static void add_property(struct regex_reader *reader, struct charset *set)
+{
+    const char *start = reader->at - 2, *name = reader->at + 1;
+    const char *end = peek(reader) == '{' ? memchr(name, '}', (size_t)(reader->end - name)) : NULL;
+    if (!end)
+        complain(reader, start, "the name of a property of Unicode is expected in braces");
+    else if (!charset_add_property(reader->pool, set, (struct salvo_text){name, (size_t)(end - name)}))
+        unsupported(reader, start,
+            "this property of Unicode is not supported; general categories, Any, ASCII and Assigned are");
+    else
+        reader->at = end + 1;
+}
+
+/* \d, \w, \s, \p{...} and their inverses, which are read; false for another letter. */
+static bool add_named(struct regex_reader *reader, struct charset *set)
 {
     struct charset named = {0};
+    const int letter = peek(reader);
+    if (letter <= 0 || !strchr("dDwWsSpP", letter))
+        return false;
+    reader->at++;
     if (letter == 'd' || letter == 'D')
         charset_add(reader->pool, &named, '0', '9');
     else if (letter == 'w' || letter == 'W')
@@ -76,7 +94,7 @@ static bool add_named(struct regex_reader *reader, int letter, struct charset *s
     else if (letter == 's' || letter == 'S')
         add_space(reader, &named);
     else
-        return false;
+        add_property(reader, &named);
     if (letter < 'a')
         charset_invert(reader->pool, &named);
     for (size_t i = 0; i < named.count; i++)
@@ -170,8 +188,6 @@ static uint32_t read_escape(struct regex_reader *reader, bool in_class)
     }
     if (c >= '1' && c <= '9')
         unsupported(reader, start, "references to groups are not supported");
-    else if (c == 'p' || c == 'P')
-        unsupported(reader, start, "classes of Unicode properties are not supported");
     else if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
         unsupported(reader, start, "this escape is not supported");
     if (c < 0x80)
@@ -202,9 +218,8 @@ static uint32_t read_class_char(struct regex_reader *reader, struct charset *set
     if (peek(reader) != '\\')
         return read_plain(reader);
     reader->at++;
-    if (reader->at < reader->end && add_named(reader, peek(reader), set)) {
+    if (add_named(reader, set)) {
         *out_single = false;
-        reader->at++;
         return 0;
     }
     return read_escape(reader, true);
@@ -392,10 +407,9 @@ static const struct expr *read_atom(struct regex_reader *reader)
         reader->at++;
         if (peek(reader) == 'B' || peek(reader) == 'A' || peek(reader) == 'Z')
             return unsupported(reader, start, "this assertion is not supported");
-        if (add_named(reader, peek(reader), &set)) {
+        if (add_named(reader, &set)) {
             const struct expr *expr = charset_expr(reader->pool, &set, reader->spelling);
             charset_free(&set);
-            reader->at++;
             return expr;
         }
         uint32_t escaped = read_escape(reader, false);

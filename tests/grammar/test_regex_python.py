@@ -4,6 +4,7 @@ import json
 import random
 import re
 import sys
+import unicodedata
 
 from grammar_tool import exchange
 
@@ -75,6 +76,60 @@ def mutate(rng, text):
     return "".join(text)
 
 
+def stable_characters(rng):
+    """Characters of each category that had it already in an early version of Unicode: libraries have various versions."""
+    found = {}
+    for code in range(0x110000):
+        category = unicodedata.category(chr(code))
+        if category not in ("Cn", "Cs") and unicodedata.ucd_3_2_0.category(chr(code)) == category:
+            found.setdefault(category, []).append(chr(code))
+    return {name: sorted(rng.sample(chars, min(8, len(chars)))) for name, chars in found.items()}
+
+
+def add_properties(rng, messages, expected):
+    """General categories, alone and in classes, against Python's unicodedata."""
+    chars = stable_characters(rng)
+    names = {name: (name,) for name in chars} | {name: tuple(c for c in chars if c[0] == name) for name in "LMNPSZC"}
+    names |= {"LC": ("Lu", "Ll", "Lt"), "Letter": names["L"], "General_Category=Decimal_Number": ("Nd",), "gc=Sm": ("Sm",), "punct": names["P"],
+              "Any": tuple(chars), "Assigned": tuple(chars)}
+    for name, categories in sorted(names.items()):
+        inside = "\\p{%s}" % name
+        for pattern, others, inverted in ((inside, "", False), ("[-%s_]" % inside, "-_", False), ("\\P{%s}" % name, "", True),
+                                          ("[^0%s]" % inside, "0", True)):
+            if inverted and name in ("Any", "Assigned"):
+                continue
+            for letter in b"RS":
+                text = pattern if letter == ord("R") else json.dumps({"type": "string", "pattern": "^%s$" % pattern})
+                messages.append(bytes([letter]) + text.encode())
+                expected.append((pattern, None, "ok"))
+                for category in sorted(chars):
+                    for c in chars[category]:
+                        text = c if letter == ord("R") else json.dumps(c, ensure_ascii=rng.random() < 0.5)
+                        messages.append(b"T" + text.encode())
+                        expected.append((pattern, c, (category in categories or c in others) != inverted))
+
+
+def add_wide_classes(rng, messages, expected):
+    """Ranges anywhere in Unicode, and the characters around their ends, in UTF-8 and in escapes."""
+    def place():
+        return rng.choice([rng.randrange(0x110000), rng.randrange(0x100) << rng.choice([4, 6, 8, 10, 12])]) + rng.choice([-1, 0, 1])
+    for _ in range(200):
+        ends = sorted({min(max(0, c if c < 0xd800 or c > 0xdfff else c + 0x800), 0x10ffff) for c in (place() for _ in range(rng.choice([2, 4, 8, 20])))})
+        if len(ends) % 2:
+            ends.pop()
+        ranges = list(zip(ends[::2], ends[1::2]))
+        pattern = "[%s]" % "".join("\\U%08x-\\U%08x" % pair for pair in ranges)
+        for letter in b"RS":
+            text = pattern if letter == ord("R") else json.dumps({"type": "string", "pattern": "^%s$" % pattern})
+            messages.append(bytes([letter]) + text.encode())
+            expected.append((pattern, None, "ok"))
+            near = {c + d for c in ends + [place() for _ in range(6)] for d in (-64, -16, -1, 0, 1, 16, 64)}
+            for c in sorted(c for c in near if 0 <= c < 0xd800 or 0xe000 <= c < 0x110000):
+                text = chr(c) if letter == ord("R") else json.dumps(chr(c), ensure_ascii=rng.random() < 0.5)
+                messages.append(b"T" + text.encode())
+                expected.append((pattern, chr(c), any(low <= c <= high for low, high in ranges)))
+
+
 def main():
     rng = random.Random(7)
     messages, expected = [], []
@@ -105,6 +160,8 @@ def main():
         for text in sorted(texts):
             messages.append(b"T" + json.dumps(text, ensure_ascii=rng.random() < 0.5).encode())
             expected.append((pattern, text, bool(compiled.search(text))))
+    add_properties(rng, messages, expected)
+    add_wide_classes(rng, messages, expected)
     answers = exchange(TOOL, messages)
     assert len(answers) == len(expected), (len(answers), len(expected))
     matches = wrong = 0
