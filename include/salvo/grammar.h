@@ -17,8 +17,8 @@ enum salvo_grammar_kind {
      * that fits the schema behind it. */
     SALVO_GRAMMAR_GBNF = 0,
     /* A regular expression that the whole text must match: the syntax common to ECMAScript, Python and PCRE.
-     * \d, \w and \s are ASCII. Lookahead elsewhere than at the beginning, lookbehind, references, word
-     * boundaries and Unicode properties are errors. */
+     * \d, \w and \s are ASCII; \p{...} has the general categories of Unicode, Any, ASCII and Assigned. Other
+     * properties, lookaround within groups, references and word boundaries are errors. */
     SALVO_GRAMMAR_REGEX = 1,
     /* JSON Schema, 2020-12 or draft 7. A keyword that cannot be enforced is an error that names it and its
      * place as a JSON pointer. */

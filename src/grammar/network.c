@@ -54,12 +54,61 @@ static const struct expr *shared_body(
     return out;
 }
 
+/* Exactly `count` times, then `next`. */
+static uint32_t build_times(
+    struct rule_context *context, const struct expr *body, uint32_t count, uint32_t next)
+{
+    for (uint32_t i = 0; i < count && context->writer.status == SALVO_OK; i++)
+        next = build(context, body, next);
+    return next;
+}
+
+/* At most `count` times, then `next`. */
+static uint32_t build_up_to(
+    struct rule_context *context, const struct expr *body, uint32_t count, uint32_t next)
+{
+    uint32_t at = next;
+    for (uint32_t i = 0; i < count && context->writer.status == SALVO_OK; i++) {
+        uint32_t first = build(context, body, at);
+        at = writer_node(&context->writer, NODE_SPLIT, first, next);
+    }
+    return at;
+}
+
+/*
+ * Many characters are blocks of BLOCK ones, each a call of one rule, and a rest of single ones. The rest may
+ * be longer than a block: so there is always a count that goes on for AHEAD more, as states.c wants to know.
+ * Other expressions are not divided: texts that several counts of them match would be in several blocks.
+ */
+enum { BLOCK = 1024, AHEAD = 128, LONGEST_REST = BLOCK + AHEAD, LEAST_IN_BLOCKS = 4 * BLOCK };
+
+static uint32_t build_blocks(
+    struct rule_context *context, const struct expr *body, const struct expr *repeat, uint32_t next)
+{
+    const struct expr block = {.kind = EXPR_REPEAT, .min = BLOCK, .max = BLOCK, .count = 1, .items = &body};
+    const uint32_t more = repeat->max - repeat->min;
+    struct expr call;
+    const struct expr *blocks = shared_body(context, &block, BLOCK, &call);
+    /* 0 to `more` ones: fewer blocks than `most` and any rest, or `most` blocks and what is left. */
+    const uint32_t most = more > LONGEST_REST ? (more - LONGEST_REST) / BLOCK : 0;
+    uint32_t at = build_times(context, blocks, most, build_up_to(context, body, more - most * BLOCK, next));
+    if (most > 0) {
+        const uint32_t rest = build_up_to(context, body, LONGEST_REST, next);
+        at = writer_node(&context->writer, NODE_SPLIT, build_up_to(context, blocks, most - 1, rest), at);
+    }
+    at = build_times(context, body, repeat->min % BLOCK, at);
+    return build_times(context, blocks, repeat->min / BLOCK, at);
+}
+
 static uint32_t build_repeat(struct rule_context *context, const struct expr *expr, uint32_t next)
 {
     bool unlimited = expr->max == REPEAT_UNLIMITED;
     struct expr call;
     const struct expr *body = shared_body(context, expr->items[0], unlimited ? expr->min : expr->max, &call);
     uint32_t least = expr->min, at = next;
+    const bool character = expr->items[0]->is_character || expr->items[0]->kind == EXPR_SET;
+    if (!unlimited && expr->max >= LEAST_IN_BLOCKS && character)
+        return build_blocks(context, body, expr, next);
     if (unlimited) {
         uint32_t loop = writer_node(&context->writer, NODE_SPLIT, 0, next);
         uint32_t first = build(context, body, loop);
@@ -69,14 +118,9 @@ static uint32_t build_repeat(struct rule_context *context, const struct expr *ex
         at = least > 0 ? first : loop;
         least -= least > 0;
     } else {
-        for (uint32_t i = expr->min; i < expr->max && context->writer.status == SALVO_OK; i++) {
-            uint32_t first = build(context, body, at);
-            at = writer_node(&context->writer, NODE_SPLIT, first, next);
-        }
+        at = build_up_to(context, body, expr->max - expr->min, next);
     }
-    for (uint32_t i = 0; i < least && context->writer.status == SALVO_OK; i++)
-        at = build(context, body, at);
-    return at;
+    return build_times(context, body, least, at);
 }
 
 /* Two automata at most, in a rule of their own: between their nodes none reads. */

@@ -70,13 +70,16 @@ static void add_property(struct regex_reader *reader, struct charset *set)
 {
     const char *start = reader->at - 2, *name = reader->at + 1;
     const char *end = peek(reader) == '{' ? memchr(name, '}', (size_t)(reader->end - name)) : NULL;
-    if (!end)
+    if (!end) {
         complain(reader, start, "the name of a property of Unicode is expected in braces");
-    else if (!charset_add_property(reader->pool, set, (struct salvo_text){name, (size_t)(end - name)}))
+        return;
+    }
+    if (!charset_add_property(reader->pool, set, (struct salvo_text){name, (size_t)(end - name)})) {
         unsupported(reader, start,
             "this property of Unicode is not supported; general categories, Any, ASCII and Assigned are");
-    else
-        reader->at = end + 1;
+        return;
+    }
+    reader->at = end + 1;
 }
 
 /* \d, \w, \s, \p{...} and their inverses, which are read; false for another letter. */

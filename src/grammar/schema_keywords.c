@@ -11,7 +11,7 @@ static uint32_t read_count(struct schema *schema, const struct json_value *value
     uint32_t count = 0;
     if (!tree_count(value, SCHEMA_MOST_COUNT, &count))
         tree_complain(
-            schema->pool, SALVO_ERROR_UNSUPPORTED, value, "a whole number from 0 to 100000 is expected");
+            schema->pool, SALVO_ERROR_UNSUPPORTED, value, "a whole number from 0 to 999999 is expected");
     return count;
 }
 

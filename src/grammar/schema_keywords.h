@@ -6,7 +6,7 @@
 #include "grammar/schema_goals.h"
 #include "grammar/schema_number.h"
 
-enum { SCHEMA_MOST_COUNT = 100000 };
+enum { SCHEMA_MOST_COUNT = 999999 };
 
 /* A count such as minLength: the largest or the smallest of all schemas; `unset` where none has it. */
 uint32_t schema_largest(struct schema *schema, const struct node_list *nodes, const char *keyword);

@@ -322,13 +322,23 @@ static enum salvo_status check_limit(const struct states *states, size_t more)
 
 enum { MOST_AHEAD = 128 };
 
-/* The characters of a string that may follow from a call of the rule for one. */
-static uint32_t characters_ahead(const struct network *network, uint32_t call)
+/* Reads the quote that ends a string, and nothing else. */
+static bool is_quote(const struct network *network, uint32_t number)
+{
+    static const struct byte_set quote = {{UINT64_C(1) << '"'}};
+    const struct node *node = &network->nodes[number];
+    return node->kind == NODE_SET && memcmp(&network->sets[node->other], &quote, sizeof quote) == 0;
+}
+
+/* The characters of a string that may follow from a call of the rule for one. *out_more: other texts may
+ * follow too, since something else than the quote is behind some of them, or there are too many to count. */
+static uint32_t characters_ahead(const struct network *network, uint32_t call, bool *out_more)
 {
     uint32_t count = 0, at = call;
     while (count < MOST_AHEAD) {
         const struct node *node = &network->nodes[at];
         if (node->kind == NODE_SPLIT) {
+            *out_more |= !is_quote(network, node->other);
             at = node->next;
         } else if (node->kind == NODE_CALL && node->other + 1 == network->character) {
             const struct node *next = &network->nodes[node->next];
@@ -340,25 +350,24 @@ static uint32_t characters_ahead(const struct network *network, uint32_t call)
             break;
         }
     }
+    *out_more |= !is_quote(network, at);
     return count;
 }
 
-static uint32_t item_ahead(const struct network *network, uint32_t number)
+static uint32_t item_ahead(const struct network *network, uint32_t number, bool *out_more)
 {
     const struct node *node = &network->nodes[number];
     if (node->any_text)
         return REPEAT_UNLIMITED;
     bool calls = node->kind == NODE_CALL && network->character && node->other + 1 == network->character;
-    return calls ? characters_ahead(network, number) : 0;
+    return calls ? characters_ahead(network, number, out_more) : 0;
 }
 
 /* Whether an item of a string goes on with a character of any kind, or ends the string. */
 static bool is_any_text(const struct network *network, uint32_t number)
 {
-    static const struct byte_set quote = {{UINT64_C(1) << '"'}};
     const struct node *node = &network->nodes[number];
-    return (node->kind == NODE_CALL && node->other + 1 == network->character) ||
-           (node->kind == NODE_SET && memcmp(&network->sets[node->other], &quote, sizeof quote) == 0);
+    return (node->kind == NODE_CALL && node->other + 1 == network->character) || is_quote(network, number);
 }
 
 /* Makes a state of the kernel in `items`. */
@@ -388,7 +397,7 @@ static enum salvo_status new_state(struct states *states, uint32_t hash, uint32_
     for (size_t i = 0; i < states->item_count; i++) {
         const struct item *item = &states->items[i];
         if (i < kernel) {
-            uint32_t ahead = item_ahead(network, item->node);
+            uint32_t ahead = item_ahead(network, item->node, &state->other_text);
             state->kernel[i] = *item;
             state->ahead = ahead > state->ahead ? ahead : state->ahead;
             state->other_text |= !is_any_text(network, item->node);

@@ -130,6 +130,21 @@ def add_wide_classes(rng, messages, expected):
                 expected.append((pattern, chr(c), any(low <= c <= high for low, high in ranges)))
 
 
+def add_long_repeats(rng, messages, expected):
+    """Counts beyond 4,096, which are divided into blocks."""
+    for _ in range(12):
+        most = rng.choice([4096, 5247, 5248, 5249, 6271, 6272, 6273, rng.randint(4096, 9000)])
+        least = rng.choice([0, 1, 1023, 1024, 1025, most - 1153, most - 1152, most])
+        pattern = rng.choice(["a{%d,%d}", "[ab]{%d,%d}", "(?:abab|b){%d,%d}"]) % (least, most)
+        compiled = re.compile(pattern)
+        messages.append(b"R" + pattern.encode())
+        expected.append((pattern, None, "ok"))
+        for count in sorted({least, most, most % 1024, 1024, 1152, most - 1024, most - 1152, rng.randint(0, most)}):
+            for text in ("a" * count, "a" * (count + 1), "a" * (count - 1), "b" * count, "b" * (count + 1)):
+                messages.append(b"T" + text.encode())
+                expected.append((pattern, text, bool(compiled.fullmatch(text))))
+
+
 def main():
     rng = random.Random(7)
     messages, expected = [], []
@@ -162,6 +177,7 @@ def main():
             expected.append((pattern, text, bool(compiled.search(text))))
     add_properties(rng, messages, expected)
     add_wide_classes(rng, messages, expected)
+    add_long_repeats(rng, messages, expected)
     answers = exchange(TOOL, messages)
     assert len(answers) == len(expected), (len(answers), len(expected))
     matches = wrong = 0

@@ -212,6 +212,36 @@ static void test_masks(void **state)
     free(writer.text);
 }
 
+/* Long strings are counted in blocks: masks where blocks end, and where the string must. */
+static void test_long_strings(void **state)
+{
+    (void)state;
+    static const char schema[] = "{\"type\":\"string\",\"minLength\":1030,\"maxLength\":7300}";
+    static const size_t places[] = {0, 890, 1020, 1023, 1024, 1029, 1030, 1031, 1150, 2048, 2180, 2182, 7170,
+        7290, 7297, 7298, 7299, 7300};
+    uint64_t token_seed = 3;
+    struct token_trie *trie = NULL;
+    struct salvo_grammar_matcher *matcher;
+    uint32_t mask[(TOKENS + 31) / 32];
+    size_t length = 0, taken;
+    assert_int_equal(token_trie_open(TOKENS, json_token, &token_seed, &trie), SALVO_OK);
+    struct salvo_grammar *grammar = sample_schema(schema, trie, false, LIMIT);
+    assert_non_null(grammar);
+    assert_int_equal(matcher_open(grammar, &matcher), SALVO_OK);
+    assert_int_equal(matcher_append(matcher, "\"", 1, &taken), SALVO_OK);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        for (; length < places[i]; length++)
+            assert_int_equal(matcher_append(matcher, "a", 1, &taken), SALVO_OK);
+        assert_int_equal(matcher_mask(matcher, mask, sizeof mask / sizeof *mask), SALVO_OK);
+        assert_int_equal(is_allowed(mask, '"'), length >= 1030);
+        assert_int_equal(is_allowed(mask, 'a'), length < 7300);
+        compare_mask(matcher, trie, mask, schema, (unsigned)length);
+    }
+    matcher_close(matcher);
+    grammar_close(grammar);
+    token_trie_close(trie);
+}
+
 /* The table of states for the inside of strings, against the automaton of the expression for a character. */
 static void test_json_text(void **state)
 {
@@ -247,6 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_long_strings),
         cmocka_unit_test(test_json_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
