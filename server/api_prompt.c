@@ -173,7 +173,6 @@ static bool find_thinking(struct api_model *model, const struct api_prompt *prom
     struct api_request *request, struct api_error *error)
 {
     enum { TOKENS = 24 }; /* enough for a tag in bytes, and white space */
-    const char *tag = salvo_tool_form_info(model->form)->think_begin;
     struct buffer text = {0};
     bool ok = true;
     for (size_t i = prompt->count > TOKENS ? prompt->count - TOKENS : 0; i < prompt->count && ok; i++) {
@@ -187,12 +186,7 @@ static bool find_thinking(struct api_model *model, const struct api_prompt *prom
         ok = ok && (!size || buffer_append(&text, bytes, size) == SALVO_OK);
         salvo_free(bytes);
     }
-    while (text.size && strchr(" \n\r\t", text.data[text.size - 1]) && text.data[text.size - 1])
-        text.size--;
-    const size_t length = strlen(tag);
-    const bool thinks =
-        length && text.size >= length && memcmp(text.data + text.size - length, tag, length) == 0;
-    request->thinking = thinks ? SALVO_TOOL_THINKING_YES : SALVO_TOOL_THINKING_NO;
+    request->thinking = salvo_tool_form_thinking(model->form, text.data, text.size);
     buffer_free(&text);
     return ok || api_out_of_memory(error);
 }

@@ -60,12 +60,14 @@ SALVO_API enum salvo_status salvo_tool_form_calls(
     const struct salvo_tool_form *form, const char *calls, size_t size, char **out_text, size_t *out_size);
 
 /* Whether an answer begins within a reasoning part. It depends on the end of the prompt, which variables of
- * the template may change. */
+ * the template may change: the function finds the beginning of a reasoning part there, before white space. */
 enum salvo_tool_thinking {
     SALVO_TOOL_THINKING_USUAL = 0, /* as `begins_thinking` says */
     SALVO_TOOL_THINKING_YES = 1,
     SALVO_TOOL_THINKING_NO = 2
 };
+SALVO_API enum salvo_tool_thinking salvo_tool_form_thinking(
+    const struct salvo_tool_form *form, const char *prompt, size_t size);
 
 struct salvo_tool_grammar_options {
     size_t size;

@@ -11,6 +11,7 @@
 
 #include <salvo/debug.h>
 
+/* The engine has checked that slots, context, batch and outputs are not 0. */
 struct backend_options {
     uint32_t device;          /* number within the backend */
     uint32_t slots;           /* sessions that can exist at once */
@@ -38,6 +39,8 @@ struct backend_counters {
     uint64_t weight_bytes, state_bytes, scratch_bytes;
 };
 
+struct state_layout; /* common/state.h */
+
 /* Properties of an open executor; the strings live as long as it does. */
 struct backend_info {
     uint32_t threads; /* 0 on a GPU */
@@ -53,6 +56,7 @@ struct backend_info {
     bool fine_batches;
     bool fine_singles; /* the same for those of a single token */
 
+    const struct state_layout *state;
     uint64_t memory_free;    /* of the device, before the executor was opened; 0: it uses main memory */
     double bytes_per_second; /* read bandwidth of the device's memory; 0: not known */
 };
@@ -63,8 +67,7 @@ typedef void (*backend_profile_function)(void *user, const struct salvo_profile_
 /* A program on a device: its plans, weights, state pool and team of threads or queue. Used by one thread at a
  * time. */
 struct executor;
-struct plan;         /* common/lowering.h */
-struct state_layout; /* common/state.h */
+struct plan; /* common/lowering.h */
 
 enum activation_rounding {
     ACTIVATIONS_AS_USUAL, /* rounding of the program, but finer at the first positions and for fine matmuls */
@@ -77,8 +80,6 @@ enum activation_rounding {
  * copies states with these functions. Numbers of recurrent states from `slots` on are those of kept states.
  */
 struct backend_state {
-    const struct state_layout *(*layout)(const struct executor *executor);
-
     /* Around calls of the functions below: `begin` waits until no step is in flight, `end` until they are
      * done, unless `status` is an error, which it returns. NULL: the backend needs neither. */
     enum salvo_status (*begin)(struct executor *executor);

@@ -289,6 +289,16 @@ void salvo_tool_form_close(struct salvo_tool_form *form)
     }
 }
 
+enum salvo_tool_thinking salvo_tool_form_thinking(
+    const struct salvo_tool_form *form, const char *prompt, size_t size)
+{
+    if (!form)
+        return SALVO_TOOL_THINKING_USUAL;
+    return tool_prompt_thinks((struct salvo_text){prompt, size}, form->info.think_begin)
+               ? SALVO_TOOL_THINKING_YES
+               : SALVO_TOOL_THINKING_NO;
+}
+
 const struct salvo_tool_form_info *salvo_tool_form_info(const struct salvo_tool_form *form)
 {
     return form ? &form->info : NULL;

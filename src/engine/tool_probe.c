@@ -105,6 +105,14 @@ cleanup:
     return status;
 }
 
+bool tool_prompt_thinks(struct salvo_text prompt, const char *think_begin)
+{
+    const size_t size = strlen(think_begin);
+    while (prompt.size && tool_is_space(prompt.data[prompt.size - 1]))
+        prompt.size--;
+    return size && prompt.size >= size && memcmp(prompt.data + prompt.size - size, think_begin, size) == 0;
+}
+
 /* Reasoning parts have the first of these pairs that the template writes for reasoning, or the first of all.
  */
 static enum salvo_status find_thoughts(struct probe *probe)
@@ -128,11 +136,7 @@ static enum salvo_status find_thoughts(struct probe *probe)
             probe->think_end = pairs[i][1];
         }
     }
-    size_t end = asked.size;
-    while (end && tool_is_space(asked.data[end - 1]))
-        end--;
-    const size_t size = strlen(probe->think_begin);
-    probe->begins_thinking = end >= size && memcmp(asked.data + end - size, probe->think_begin, size) == 0;
+    probe->begins_thinking = tool_prompt_thinks(asked, probe->think_begin);
 cleanup:
     salvo_free(thoughts);
     salvo_free(call);

@@ -53,4 +53,7 @@ enum salvo_status probe_marker(const struct probe *probe, struct salvo_tool_form
 enum salvo_status probe_parameters(
     const struct probe *probe, struct probe_style style, struct salvo_tool_form *form, bool *out_found);
 
+/* Whether a prompt ends with the beginning of a reasoning part. */
+bool tool_prompt_thinks(struct salvo_text prompt, const char *think_begin);
+
 #endif

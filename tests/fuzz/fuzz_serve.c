@@ -54,16 +54,7 @@ static void need(enum salvo_status status)
 
 static struct salvo_model *open_model(void)
 {
-    static const struct model_shape shape = {.name = "llama",
-        .architecture = LLAMA,
-        .layers = 1,
-        .width = 16,
-        .heads = 2,
-        .kv_heads = 1,
-        .feed_forward = 8,
-        .vocabulary = SAMPLE_COUNT,
-        .context = CONTEXT,
-        .rope_base = 10000};
+    const struct model_shape shape = smallest_llama(SAMPLE_COUNT, CONTEXT);
     char plain[] = "/tmp/salvo-fuzz-serve-XXXXXX", path[] = "/tmp/salvo-fuzz-serve-XXXXXX";
     struct salvo_model *opened;
     expect(close(mkstemp(plain)) == 0 && close(mkstemp(path)) == 0);

@@ -107,16 +107,7 @@ static size_t make_file(uint8_t *data, size_t capacity, unsigned seed)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) // NOLINT(readability-non-const-parameter)
 {
-    static const struct model_shape llama = {.name = "llama",
-        .architecture = LLAMA,
-        .layers = 1,
-        .width = 16,
-        .heads = 2,
-        .kv_heads = 1,
-        .feed_forward = 8,
-        .vocabulary = VOCABULARY,
-        .context = CONTEXT,
-        .rope_base = 10000};
+    const struct model_shape llama = smallest_llama(VOCABULARY, CONTEXT);
     static const struct model_shape rwkv7 = {.name = "rwkv7",
         .architecture = RWKV7,
         .layers = 1,

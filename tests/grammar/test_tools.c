@@ -190,6 +190,12 @@ static void calls_are_found_as_they_arrive(void **state)
     salvo_tool_form_close(form);
     form = open_form("{% for m in messages %}{{ m.content }}{% endfor %}<think>\n");
     assert_int_equal(salvo_tool_form_info(form)->begins_thinking, 1);
+    assert_int_equal(SALVO_TOOL_THINKING_YES, salvo_tool_form_thinking(form, "a<think>", 8));
+    assert_int_equal(SALVO_TOOL_THINKING_YES, salvo_tool_form_thinking(form, "<think> \r\n\t", 11));
+    assert_int_equal(SALVO_TOOL_THINKING_NO, salvo_tool_form_thinking(form, "<think>a", 8));
+    assert_int_equal(SALVO_TOOL_THINKING_NO, salvo_tool_form_thinking(form, "think>", 6));
+    assert_int_equal(SALVO_TOOL_THINKING_NO, salvo_tool_form_thinking(form, "", 0));
+    assert_int_equal(SALVO_TOOL_THINKING_USUAL, salvo_tool_form_thinking(NULL, "<think>", 7));
     check_parse(form, "Well</think>\nSo", "(Well)So");
     salvo_tool_form_close(form);
 }

@@ -303,11 +303,6 @@ static const int32_t *tokens(struct executor *device, uint32_t slot)
     return cpu_backend.tokens(device->cpu, slot);
 }
 
-static const struct state_layout *layout(const struct executor *device)
-{
-    return cpu_backend.state->layout(device->cpu);
-}
-
 static enum salvo_status begin(struct executor *device)
 {
     (void)idle_cpu(device);
@@ -342,8 +337,7 @@ static enum salvo_status write_tokens(
     return cpu_backend.state->write_tokens(device->cpu, slot, ids, count);
 }
 
-static const struct backend_state busy_state = {.layout = layout,
-    .begin = begin,
+static const struct backend_state busy_state = {.begin = begin,
     .move_page = move_page,
     .move_recurrent = move_recurrent,
     .copy_page = copy_page,

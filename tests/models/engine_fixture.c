@@ -1,5 +1,6 @@
 #include "engine_fixture.h"
 
+#include "base/memory.h"
 #include "cmocka_test.h"
 #include "model_write.h"
 #include "program/sampling.h"
@@ -116,6 +117,31 @@ void fixture_close(struct fixture *fixture)
     salvo_session_close(fixture->session);
     salvo_engine_close(fixture->engine);
     salvo_model_close(fixture->model);
+}
+
+uint64_t opening_failures(const char *path, const struct salvo_engine_options *options, uint64_t *out_count)
+{
+    struct salvo_model *model;
+    struct salvo_engine *engine;
+    uint64_t failures = 0;
+    ASSERT_OK(salvo_model_open(path, &model));
+    uint64_t count = memory_count();
+    ASSERT_OK(salvo_engine_open(model, options, &engine));
+    count = memory_count() - count;
+    salvo_engine_close(engine);
+    for (uint64_t nth = 1; nth <= count; nth++) {
+        memory_fail_at(nth);
+        const enum salvo_status status = salvo_engine_open(model, options, &engine);
+        memory_fail_at(0);
+        if (status == SALVO_OK)
+            salvo_engine_close(engine);
+        else
+            assert_int_equal(SALVO_ERROR_MEMORY, status);
+        failures += status != SALVO_OK;
+    }
+    salvo_model_close(model);
+    *out_count = count;
+    return failures;
 }
 
 int32_t *some_ids(uint32_t count, uint32_t vocabulary, uint64_t seed)

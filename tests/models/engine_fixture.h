@@ -25,6 +25,10 @@ struct fixture {
 struct fixture fixture_open(const char *path, struct salvo_engine_options options);
 void fixture_close(struct fixture *fixture);
 
+/* Opens an engine once for each allocation that opening makes; that allocation fails. Without it opening
+ * fails with SALVO_ERROR_MEMORY, or succeeds. Returns how often it fails; `out_count`: all allocations. */
+uint64_t opening_failures(const char *path, const struct salvo_engine_options *options, uint64_t *out_count);
+
 /* [count] ids that look random; the same for the same `seed`. */
 int32_t *some_ids(uint32_t count, uint32_t vocabulary, uint64_t seed);
 

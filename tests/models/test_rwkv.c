@@ -333,7 +333,7 @@ static void a_step_that_repeats_folds_every_token_once(void **state)
     ASSERT_OK(gguf_open(made_model("rwkv7-tiny", "Q8_0"), &gguf));
     ASSERT_OK(arch_build(gguf, &program));
     const struct backend_options options = {
-        .slots = 1, .context = 512, .batch = 16, .kv_type = TYPE_F16, .threads = 2};
+        .slots = 1, .context = 512, .batch = 16, .outputs = 1, .kv_type = TYPE_F16, .threads = 2};
     for (int i = 0; i < 2; i++)
         ASSERT_OK(cpu_backend.open(program, &options, &executors[i]));
     for (int round = 0; round < 3; round++) {

@@ -111,6 +111,20 @@ static enum salvo_status add_layer_norm(struct model_plan *plan, int layer, cons
 
 /* ---- Llama ---- */
 
+struct model_shape smallest_llama(uint32_t vocabulary, uint32_t context)
+{
+    return (struct model_shape){.name = "llama",
+        .architecture = LLAMA,
+        .layers = 1,
+        .width = 16,
+        .heads = 2,
+        .kv_heads = 1,
+        .feed_forward = 8,
+        .vocabulary = vocabulary,
+        .context = context,
+        .rope_base = 10000};
+}
+
 uint32_t model_head_size(const struct model_shape *shape)
 {
     return shape->head_size ? shape->head_size : shape->width / shape->heads;

@@ -57,6 +57,9 @@ struct model_plan {
 };
 
 /* Columns of a head. */
+/* A Llama of one layer, 16 wide. */
+struct model_shape smallest_llama(uint32_t vocabulary, uint32_t context);
+
 uint32_t model_head_size(const struct model_shape *shape);
 
 /* All shapes, ended by one without a name. */

@@ -119,30 +119,11 @@ static void what_does_not_fit_is_refused(void **state)
         s.runs[1].logits = LOGITS_NONE);
 }
 
-static void options_are_completed(void **state)
-{
-    (void)state;
-    const struct {
-        uint32_t slots, batch, outputs, expected;
-    } cases[] = {{1, 512, 0, 64}, {1, 63, 0, 63}, {100, 512, 0, 100}, {5, 512, 4, 5}, {5, 512, 6, 6}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct backend_options given = {
-            .slots = cases[i].slots, .context = 1, .batch = cases[i].batch, .outputs = cases[i].outputs};
-        assert_int_equal(SALVO_OK, backend_complete_options(&given));
-        assert_int_equal(cases[i].expected, given.outputs);
-    }
-    struct backend_options none[] = {
-        {.context = 1, .batch = 1}, {.slots = 1, .batch = 1}, {.slots = 1, .context = 1}};
-    for (size_t i = 0; i < 3; i++)
-        assert_int_equal(SALVO_ERROR_ARGUMENT, backend_complete_options(&none[i]));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_just_fits_is_taken),
         cmocka_unit_test(what_does_not_fit_is_refused),
-        cmocka_unit_test(options_are_completed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

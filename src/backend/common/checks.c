@@ -88,15 +88,3 @@ enum salvo_status backend_check_ticket(uint64_t ticket, uint64_t last, uint32_t 
             ticket, kept, last);
     return SALVO_OK;
 }
-
-enum salvo_status backend_complete_options(struct backend_options *options)
-{
-    if (!options->slots || !options->context || !options->batch)
-        return fail(SALVO_ERROR_ARGUMENT, "%u sessions of %u tokens in chunks of %u: none may be 0",
-            options->slots, options->context, options->batch);
-    if (options->outputs == 0)
-        options->outputs = options->batch < 64 ? options->batch : 64;
-    if (options->outputs < options->slots)
-        options->outputs = options->slots;
-    return SALVO_OK;
-}

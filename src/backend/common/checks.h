@@ -5,10 +5,6 @@
 
 #include "backend/backend.h"
 
-/* Checks that no size is 0, and sets `outputs`: a default when it is 0, and at least one row for each slot.
- */
-enum salvo_status backend_complete_options(struct backend_options *options);
-
 /* `pages` is the size of the KV pool. */
 enum salvo_status backend_check_step(
     const struct backend_options *options, uint32_t pages, uint32_t vocabulary, const struct step *step);

@@ -121,9 +121,27 @@ static size_t saved_kv_bytes(const struct state_layout *layout, uint32_t positio
     return positions * bytes;
 }
 
+enum salvo_status state_allocate(const struct state_layout *layout, uint32_t versions,
+    struct executor *executor, state_allocate_function allocate)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint64_t state_bytes = layout->recurrent_elements * sizeof(float);
+    for (uint32_t i = 0; i < layout->program->buffer_count; i++) {
+        const struct kv_cache *cache = &layout->caches[i];
+        if (cache->heads)
+            TRY(allocate(executor, STATE_KV_PAGES, (buffer_id)i,
+                layout->pages * (uint64_t)kv_page_bytes(cache), layout->program->buffers[i].name));
+    }
+    TRY(allocate(
+        executor, STATE_RECURRENT, 0, state_bytes * layout->options->slots * versions, "recurrent states"));
+    TRY(allocate(executor, STATE_KEPT, 0, state_bytes * layout->options->states, "kept recurrent states"));
+cleanup:
+    return status;
+}
+
 size_t state_size(const struct backend *backend, const struct executor *executor, uint32_t positions)
 {
-    const struct state_layout *layout = backend->state->layout(executor);
+    const struct state_layout *layout = backend->info(executor).state;
     size_t bytes = saved_kv_bytes(layout, positions);
     for (uint32_t i = 0; i < layout->program->buffer_count; i++) {
         if (layout->program->buffers[i].kind == BUFFER_RECURRENT)
@@ -148,7 +166,7 @@ static enum salvo_status move_state(const struct backend *backend, struct execut
     const uint32_t *pages, uint32_t positions, uint8_t *saved, bool restores)
 {
     enum salvo_status status = SALVO_OK;
-    const struct state_layout *layout = backend->state->layout(executor);
+    const struct state_layout *layout = backend->info(executor).state;
     for (uint32_t i = 0; i < layout->program->buffer_count; i++) {
         const struct kv_cache *cache = &layout->caches[i];
         for (uint32_t first = 0; cache->heads && first < positions; first += PAGE_POSITIONS) {
@@ -167,7 +185,7 @@ enum salvo_status state_save(const struct backend *backend, struct executor *exe
     const uint32_t *pages, uint32_t positions, uint8_t *out)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(backend_check_slot(backend->state->layout(executor)->options, slot, positions));
+    TRY(backend_check_slot(backend->info(executor).state->options, slot, positions));
     TRY(begin(backend, executor));
     status = end(backend, executor, move_state(backend, executor, slot, pages, positions, out, false));
 cleanup:
@@ -182,7 +200,7 @@ enum salvo_status state_restore(const struct backend *backend, struct executor *
         const uint8_t *from;
         uint8_t *saved;
     } pointer = {data}; /* only read: `restores` is set */
-    TRY(backend_check_slot(backend->state->layout(executor)->options, slot, positions));
+    TRY(backend_check_slot(backend->info(executor).state->options, slot, positions));
     TRY(begin(backend, executor));
     if (positions)
         status = backend->state->write_tokens(executor, slot, ids, positions);
@@ -197,7 +215,7 @@ enum salvo_status state_copy_page(
     const struct backend *backend, struct executor *executor, uint32_t to, uint32_t from)
 {
     enum salvo_status status = SALVO_OK;
-    const struct state_layout *layout = backend->state->layout(executor);
+    const struct state_layout *layout = backend->info(executor).state;
     TRY(begin(backend, executor));
     for (uint32_t i = 0; i < layout->program->buffer_count && status == SALVO_OK; i++) {
         if (layout->caches[i].heads)
@@ -212,7 +230,7 @@ enum salvo_status state_copy_recurrent(
     const struct backend *backend, struct executor *executor, uint32_t to, uint32_t from)
 {
     enum salvo_status status = SALVO_OK;
-    if (!backend->state->layout(executor)->recurrent_elements)
+    if (!backend->info(executor).state->recurrent_elements)
         return SALVO_OK;
     TRY(begin(backend, executor));
     status = end(backend, executor, backend->state->copy_recurrent(executor, to, from));
@@ -224,7 +242,7 @@ enum salvo_status state_set_tokens(const struct backend *backend, struct executo
     const int32_t *ids, uint32_t count)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(backend_check_slot(backend->state->layout(executor)->options, slot, count));
+    TRY(backend_check_slot(backend->info(executor).state->options, slot, count));
     if (count == 0)
         return SALVO_OK;
     TRY(begin(backend, executor));

@@ -44,6 +44,16 @@ struct state_layout {
 enum salvo_status state_layout_open(const struct program *program, const struct backend_options *options,
     uint32_t alignment, struct arena *tables, struct state_layout *out);
 
+/* The kinds of memory for state of a host that commits steps. */
+enum state_memory { STATE_KV_PAGES, STATE_RECURRENT, STATE_KEPT };
+
+/* Allocates the pages of each KV cache, `versions` recurrent states of each slot, and the kept states.
+ * `cache` is the buffer of the KV cache, or 0. */
+typedef enum salvo_status (*state_allocate_function)(
+    struct executor *executor, enum state_memory kind, buffer_id cache, uint64_t bytes, const char *name);
+enum salvo_status state_allocate(const struct state_layout *layout, uint32_t versions,
+    struct executor *executor, state_allocate_function allocate);
+
 /* Bytes of one head at one position: elements and scales. */
 size_t kv_head_bytes(const struct kv_cache *cache);
 

@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "backend/common/pace.h"
 #include "backend/common/state.h"
+#include "backend/common/steps.h"
 
 enum { QUEUE_MAX_ENTRIES = 4, QUEUE_MAX_VERSIONS = 4 };
 
@@ -17,6 +18,14 @@ struct pending_run {
     bool samples; /* an id, unless it fails or does nothing */
     uint8_t read_version, write_version, next_version;
 };
+
+/* Initialisers of the members that struct step_run of Vulkan and struct step_run of Metal have in common. */
+#define RUN_FOR_DEVICE(run, pending)                                                                        \
+    .slot = (run)->slot, .first = (run)->first, .count = (run)->count, .first_row = (run)->first_row,       \
+    .logits = (run)->logits, .source = (run)->source, .limit = (run)->limit, .stop_mask = (run)->stop_mask, \
+    .read_version = (pending)->read_version, .write_version = (pending)->write_version,                     \
+    .next_version = (pending)->next_version, .next_id = (run)->next_id,                                     \
+    .settings = sampler_for_device(&(run)->sampler)
 
 /* A submitted step, and its results when it is complete. */
 struct pending_step {

@@ -292,33 +292,6 @@ static void find_scores(const struct kv_page *page, const struct batch *batch, f
 
 /* ---- Weights ---- */
 
-static float find_maximum(const float *x, uint32_t n)
-{
-    enum { CHAINS = 4 };
-    vec largest[CHAINS];
-    float lanes[VEC], maximum = -INFINITY;
-    uint32_t i = 0;
-    UNROLL
-    for (int chain = 0; chain < CHAINS; chain++)
-        largest[chain] = vec_all(-INFINITY);
-    for (; i + CHAINS * VEC <= n; i += CHAINS * VEC) {
-        UNROLL
-        for (int chain = 0; chain < CHAINS; chain++)
-            largest[chain] = vec_larger(vec_load(x + i + chain * VEC), largest[chain]);
-    }
-    for (; i + VEC <= n; i += VEC)
-        largest[0] = vec_larger(vec_load(x + i), largest[0]);
-    UNROLL
-    for (int chain = 1; chain < CHAINS; chain++)
-        largest[0] = vec_larger(largest[chain], largest[0]);
-    vec_store(largest[0], lanes);
-    for (int lane = 0; lane < VEC; lane++)
-        maximum = lanes[lane] > maximum ? lanes[lane] : maximum;
-    for (; i < n; i++)
-        maximum = x[i] > maximum ? x[i] : maximum;
-    return maximum + 0.0f; /* -0 becomes 0: the scalar code may find either first */
-}
-
 /* Computes 8 weights in place. */
 INLINE void weigh(float *x, float maximum, struct partial_sums *sums)
 {
@@ -336,7 +309,7 @@ static void find_weights(struct attend_query *query, float *scores, float cap)
     uint32_t n = query->end - query->begin, i = 0;
     if (cap != 0)
         ISA(softcap)(cap, n, x);
-    float maximum = find_maximum(x, n);
+    const float maximum = vec_maximum(x, n) + 0.0f; /* -0 becomes 0: the scalar code may find either first */
     struct partial_sums sums = {{{0}}};
     for (; i + 8 <= n; i += 8)
         weigh(x + i, maximum, &sums);

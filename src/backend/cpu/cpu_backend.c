@@ -27,8 +27,11 @@ static struct salvo_device device(uint32_t number)
 
 static struct backend_info info(const struct executor *executor)
 {
-    return (struct backend_info){
-        .threads = executor->options.threads, .isa = executor->kernels->name, .in_flight = 1, .ahead = 1};
+    return (struct backend_info){.threads = executor->options.threads,
+        .isa = executor->kernels->name,
+        .in_flight = 1,
+        .ahead = 1,
+        .state = &executor->state};
 }
 
 static const float *logits(struct executor *executor, uint32_t row)
@@ -55,11 +58,6 @@ static const int32_t *tokens_of(struct executor *executor, uint32_t slot)
 
 /* ---- State ---- */
 
-static const struct state_layout *state_layout(const struct executor *executor)
-{
-    return &executor->state;
-}
-
 static enum salvo_status write_tokens(
     struct executor *executor, uint32_t slot, const int32_t *ids, uint32_t count)
 {
@@ -67,8 +65,7 @@ static enum salvo_status write_tokens(
     return SALVO_OK;
 }
 
-static const struct backend_state state = {.layout = state_layout,
-    .move_page = kv_pool_move_page,
+static const struct backend_state state = {.move_page = kv_pool_move_page,
     .move_recurrent = recurrent_pool_move,
     .copy_page = kv_pool_copy_page,
     .copy_recurrent = recurrent_pool_copy,

@@ -1,5 +1,4 @@
 /* Opens an executor: lowers the plans and allocates memory before any weight is read. */
-#include "backend/common/checks.h"
 #include "backend/cpu/executor.h"
 
 #include "base/memory.h"
@@ -185,8 +184,6 @@ enum salvo_status executor_open(
     TRY(NEW(&executor, 1));
     executor->program = program;
     executor->options = *options;
-    TRY(backend_complete_options(&executor->options));
-    options = &executor->options;
     TRY(choose_kernels(executor));
     TRY(lower_single_and_batch(program, options, (struct lowering_options){.max_rounded = MAX_PANELS},
         &executor->tables, &executor->single, &executor->batch));

@@ -122,22 +122,8 @@ void ISA(tanh_f32)(size_t n, float *in_out)
 size_t ISA(argmax)(const float *x, size_t n, float *out_value)
 {
     enum { CHAINS = 4 };
-    vec largest[CHAINS];
-    float lanes[VEC], maximum = -INFINITY;
-    size_t i = 0;
-    for (int chain = 0; chain < CHAINS; chain++)
-        largest[chain] = vec_all(-INFINITY);
-    for (; i + CHAINS * VEC <= n; i += CHAINS * VEC)
-        for (int chain = 0; chain < CHAINS; chain++)
-            largest[chain] = vec_larger(vec_load(x + i + chain * VEC), largest[chain]);
-    for (int chain = 1; chain < CHAINS; chain++)
-        largest[0] = vec_larger(largest[chain], largest[0]);
-    vec_store(largest[0], lanes);
-    for (int lane = 0; lane < VEC; lane++)
-        maximum = lanes[lane] > maximum ? lanes[lane] : maximum;
-    for (; i < n; i++)
-        maximum = x[i] > maximum ? x[i] : maximum;
-
+    const float maximum = vec_maximum(x, n);
+    size_t i;
     for (i = 0; i + CHAINS * VEC <= n; i += CHAINS * VEC) {
         vec_int equal = {0};
         for (int chain = 0; chain < CHAINS; chain++)

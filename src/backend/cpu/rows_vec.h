@@ -383,4 +383,32 @@ INLINE float row_sum(struct partial_sums sums)
            ((partial[1] + partial[5]) + (partial[3] + partial[7]));
 }
 
+/* The largest of n values, in any order of comparisons. */
+INLINE float vec_maximum(const float *x, size_t n)
+{
+    enum { CHAINS = 4 };
+    vec largest[CHAINS];
+    float lanes[VEC], maximum = -INFINITY;
+    size_t i = 0;
+    UNROLL
+    for (int chain = 0; chain < CHAINS; chain++)
+        largest[chain] = vec_all(-INFINITY);
+    for (; i + CHAINS * VEC <= n; i += CHAINS * VEC) {
+        UNROLL
+        for (int chain = 0; chain < CHAINS; chain++)
+            largest[chain] = vec_larger(vec_load(x + i + chain * VEC), largest[chain]);
+    }
+    for (; i + VEC <= n; i += VEC)
+        largest[0] = vec_larger(vec_load(x + i), largest[0]);
+    UNROLL
+    for (int chain = 1; chain < CHAINS; chain++)
+        largest[0] = vec_larger(largest[chain], largest[0]);
+    vec_store(largest[0], lanes);
+    for (int lane = 0; lane < VEC; lane++)
+        maximum = lanes[lane] > maximum ? lanes[lane] : maximum;
+    for (; i < n; i++)
+        maximum = x[i] > maximum ? x[i] : maximum;
+    return maximum;
+}
+
 #endif

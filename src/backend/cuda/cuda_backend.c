@@ -26,6 +26,7 @@ static struct backend_info info(const struct executor *executor)
         .ahead = 8,
         .most_ahead = cuda_most_ahead(executor),
         .fine_batches = executor->halves,
+        .state = &executor->state,
         .memory_free = executor->free_before,
         .bytes_per_second = executor->device->bytes_per_second};
 }

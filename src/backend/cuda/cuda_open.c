@@ -1,6 +1,5 @@
 /* Opening an executor: plans are compiled and all memory is taken before a weight is touched, and what does
  * not fit is refused before that. */
-#include "backend/common/checks.h"
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/cuda_images.h"
 #include "base/log.h"
@@ -349,7 +348,6 @@ static enum salvo_status open_executor(
     TRY(NEW(&executor, 1));
     executor->program = program;
     executor->options = *options;
-    TRY(backend_complete_options(&executor->options));
     TRY(cuda_context_open(&executor->context, options->device));
     TRY(cuda_context_enter(&executor->context));
     status = plan_executor(executor);

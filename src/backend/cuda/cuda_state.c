@@ -150,11 +150,6 @@ cleanup:
     return status;
 }
 
-static const struct state_layout *layout(const struct executor *executor)
-{
-    return &executor->state;
-}
-
 static enum salvo_status begin(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
@@ -174,8 +169,7 @@ static enum salvo_status end(struct executor *executor, enum salvo_status status
     return status;
 }
 
-const struct backend_state cuda_state = {.layout = layout,
-    .begin = begin,
+const struct backend_state cuda_state = {.begin = begin,
     .end = end,
     .move_page = move_page,
     .move_recurrent = move_recurrent,

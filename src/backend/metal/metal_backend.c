@@ -32,6 +32,7 @@ static struct backend_info info(const struct executor *executor)
         .most_ahead = MAX_REPEAT,
         .fine_batches = true,
         .fine_singles = true,
+        .state = &executor->state,
         .memory_free = executor->device.working_set};
 }
 

@@ -155,14 +155,16 @@ enum salvo_status metal_plan_compile(struct compiling *compiling)
 {
     enum salvo_status status = SALVO_OK;
     struct metal_plan *plan = compiling->plan;
+    TRY(NEW(&plan->first_dispatch, plan->lowered.group_count + 1));
     TRY(compile_begin(compiling));
     for (uint32_t i = 0; i < plan->lowered.group_count; i++) {
         const struct group *group = &plan->lowered.groups[i];
         const struct matmul_fusion fusion = metal_matmul_fusion(compiling, group);
-        compiling->group = i;
+        plan->first_dispatch[i] = plan->dispatch_count;
         for (uint32_t j = 0; j < group->op_count; j++)
             TRY(compile_op(compiling, group->first_op + j, &fusion));
     }
+    plan->first_dispatch[plan->lowered.group_count] = plan->dispatch_count;
     TRY(NEW(&plan->waits, plan->dispatch_count));
     plan->barriers = find_barriers(plan, plan->dispatch_count, uses_of, plan->waits);
 cleanup:
@@ -172,6 +174,7 @@ cleanup:
 void metal_plan_close(struct metal_plan *plan)
 {
     memory_free(plan->dispatches);
+    memory_free(plan->first_dispatch);
     memory_free(plan->waits);
     *plan = (struct metal_plan){0};
 }

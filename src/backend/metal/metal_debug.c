@@ -55,12 +55,8 @@ enum salvo_status metal_debug_run(struct executor *executor, uint32_t group)
     enum salvo_status status = SALVO_OK;
     const struct metal_plan *plan = &executor->debug;
     struct metal_step *taken = &executor->steps[executor->queue.submitted % RING_ENTRIES];
-    uint32_t first = 1, count = 0;
-    while (first < plan->dispatch_count && plan->dispatches[first].group < group)
-        first++;
-    while (first + count < plan->dispatch_count && plan->dispatches[first + count].group == group)
-        count++;
-    TRY(run_dispatches(executor, taken, first, count));
+    const uint32_t first = plan->first_dispatch[group];
+    TRY(run_dispatches(executor, taken, first, plan->first_dispatch[group + 1] - first));
     if (group + 1 == plan->lowered.group_count) /* the step is complete */
         TRY(step_queue_commit_last(&executor->queue));
     TRY(gguf_check(executor->program->gguf));

@@ -60,8 +60,7 @@ enum salvo_status metal_add_dispatch(struct compiling *compiling, const char *ke
     TRY(GROW(&plan->dispatches, plan->dispatch_count, &plan->dispatch_capacity));
     *out = &plan->dispatches[plan->dispatch_count++];
     **out = (struct metal_dispatch){
-        .shape = {.pipeline = pipeline, .threads = threads, .groups = 1, .rows_per_group = 1},
-        .group = compiling->group};
+        .shape = {.pipeline = pipeline, .threads = threads, .groups = 1, .rows_per_group = 1}};
 cleanup:
     return status;
 }

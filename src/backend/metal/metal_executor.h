@@ -50,8 +50,7 @@ struct metal_dispatch {
     enum row_kind rows;
     struct memory_use uses[MAX_USES]; /* without those of weights */
     uint32_t use_count;
-    uint32_t group; /* of the plan */
-    bool begins;    /* takes the step */
+    bool begins; /* takes the step */
 };
 
 struct metal_plan {
@@ -59,8 +58,9 @@ struct metal_plan {
     struct metal_dispatch *dispatches;
     uint32_t dispatch_count;
     size_t dispatch_capacity;
-    bool *waits;       /* [dispatches]: needs a barrier before it */
-    uint32_t barriers; /* of one token */
+    uint32_t *first_dispatch; /* [groups + 1] */
+    bool *waits;              /* [dispatches]: needs a barrier before it */
+    uint32_t barriers;        /* of one token */
 };
 
 /* The commands of a submitted step. */
@@ -124,7 +124,6 @@ struct compiling {
     struct metal_plan *plan;
     const struct metal_buffer *arena;
     struct scratch_places places;
-    uint32_t group; /* of the plan, whose ops are being added */
 };
 
 /* metal_compile.c */

@@ -1,6 +1,5 @@
 /* Opens an executor: places the weights, allocates all memory and makes the pipelines before weights are
  * read. */
-#include "backend/common/checks.h"
 #include "backend/common/ropes.h"
 #include "backend/metal/metal_executor.h"
 
@@ -115,7 +114,6 @@ enum salvo_status metal_executor_open(
     TRY(NEW(&executor, 1));
     executor->program = program;
     executor->options = *options;
-    TRY(backend_complete_options(&executor->options));
     TRY(metal_device_open(options->device, &executor->device));
     pace_open(&executor->pace, target_ns, executor->options.batch, FIRST_CHUNK);
     TRY(lower_single_and_batch(program, &executor->options,

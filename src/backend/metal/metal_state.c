@@ -9,30 +9,25 @@ uint32_t metal_head_bytes(const struct executor *executor, buffer_id cache)
     return (uint32_t)executor->state.caches[cache].page.position_step;
 }
 
+static enum salvo_status allocate(
+    struct executor *executor, enum state_memory kind, buffer_id cache, uint64_t bytes, const char *name)
+{
+    struct metal_buffer *out = kind == STATE_KV_PAGES    ? &executor->kv_pages[cache]
+                               : kind == STATE_RECURRENT ? &executor->recurrent
+                                                         : &executor->kept_states;
+    const enum salvo_status status = metal_buffer_open(&executor->device, bytes, name, out);
+    if (status == SALVO_OK && kind == STATE_RECURRENT)
+        memset(out->bytes, 0, out->size);
+    executor->counters.state_bytes += out->size;
+    return status;
+}
+
 enum salvo_status metal_states_open(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
-    const struct program *program = executor->program;
-    TRY(state_layout_open(program, &executor->options, 1, &executor->tables, &executor->state));
-    TRY(ARENA_NEW(&executor->tables, &executor->kv_pages, program->buffer_count));
-    for (uint32_t i = 0; i < program->buffer_count; i++) {
-        const struct kv_cache *cache = &executor->state.caches[i];
-        if (!cache->heads)
-            continue;
-        TRY(metal_buffer_open(&executor->device, executor->state.pages * (uint64_t)kv_page_bytes(cache),
-            program->buffers[i].name, &executor->kv_pages[i]));
-        executor->counters.state_bytes += executor->kv_pages[i].size;
-    }
-    TRY(metal_buffer_open(&executor->device,
-        executor->state.recurrent_elements * executor->options.slots * METAL_VERSIONS * sizeof(float),
-        "recurrent states", &executor->recurrent));
-    memset(executor->recurrent.bytes, 0, executor->recurrent.size);
-    executor->counters.state_bytes += executor->recurrent.size;
-    /* No kernel reads them. */
-    TRY(metal_buffer_open(&executor->device,
-        executor->state.recurrent_elements * executor->options.states * sizeof(float),
-        "kept recurrent states", &executor->kept_states));
-    executor->counters.state_bytes += executor->kept_states.size;
+    TRY(state_layout_open(executor->program, &executor->options, 1, &executor->tables, &executor->state));
+    TRY(ARENA_NEW(&executor->tables, &executor->kv_pages, executor->program->buffer_count));
+    TRY(state_allocate(&executor->state, METAL_VERSIONS, executor, allocate));
 cleanup:
     return status;
 }
@@ -90,18 +85,12 @@ static enum salvo_status write_tokens(
     return SALVO_OK;
 }
 
-static const struct state_layout *layout(const struct executor *executor)
-{
-    return &executor->state;
-}
-
 static enum salvo_status begin(struct executor *executor)
 {
     return step_queue_complete_all(&executor->queue);
 }
 
-const struct backend_state metal_state = {.layout = layout,
-    .begin = begin,
+const struct backend_state metal_state = {.begin = begin,
     .move_page = move_page,
     .move_recurrent = move_recurrent,
     .copy_page = copy_page,

@@ -141,24 +141,6 @@ cleanup:
     return status;
 }
 
-static struct step_run device_run(const struct run *run, const struct pending_run *pending)
-{
-    return (struct step_run){.slot = run->slot,
-        .first = run->first,
-        .count = run->count,
-        .first_row = run->first_row,
-        .logits = run->logits,
-        .source = run->source,
-        .limit = run->limit,
-        .stop_mask = run->stop_mask,
-        .read_version = pending->read_version,
-        .write_version = pending->write_version,
-        .next_version = pending->next_version,
-        .has_bias = run->sampler.bias != NULL,
-        .next_id = run->next_id,
-        .settings = sampler_for_device(&run->sampler)};
-}
-
 /* ---- Masks: rows for the runs of each entry of the ring, then the resident ones ---- */
 
 static void write_mask(const struct executor *executor, size_t row, const uint32_t *mask)
@@ -210,13 +192,13 @@ static void write_entry(struct executor *executor, const struct step *step, stru
     memcpy(entry->given, out->live, sizeof entry->given);
     for (uint32_t i = 0, output = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
-        entry_runs(entry)[i] = device_run(run, &pending->runs[i]);
-        entry_runs(entry)[i].logits_row = step_logits_row(step, run, output);
+        entry_runs(entry)[i] = (struct step_run){RUN_FOR_DEVICE(run, &pending->runs[i]),
+            .has_bias = run->sampler.bias != NULL, .mask_row = place_mask(executor, run, pending->ticket, i),
+            .logits_row = step_logits_row(step, run, output)};
         output += run_output_count(run);
         if (run->source == SOURCE_IDS)
             memcpy(words + entry->ids_at + run->first_row, step->ids + run->first_row,
                 run->count * sizeof *step->ids);
-        entry_runs(entry)[i].mask_row = place_mask(executor, run, pending->ticket, i);
     }
 }
 

@@ -40,6 +40,7 @@ static struct backend_info info(const struct executor *executor)
         .in_flight = STEPS_IN_FLIGHT,
         .ahead = executor->state.recurrent_elements ? 1 : TOKENS_AHEAD,
         .fine_batches = executor->device.physical->features.coop_matrix,
+        .state = &executor->state,
         .memory_free = executor->free_before};
 }
 

@@ -1,6 +1,5 @@
 /* Opens an executor: compiles the plans and allocates all memory before weights are loaded. Nothing is
  * allocated after that. */
-#include "backend/common/checks.h"
 #include "backend/common/ropes.h"
 #include "backend/vulkan/vulkan_executor.h"
 
@@ -207,8 +206,6 @@ enum salvo_status vulkan_executor_open(
     TRY(NEW(&executor, 1));
     executor->program = program;
     executor->options = *options;
-    TRY(backend_complete_options(&executor->options));
-    options = &executor->options;
     TRY(vulkan_device_open(options->device, &executor->device));
     vulkan_chunk_open(executor);
     executor->device.usage = &executor->usage;

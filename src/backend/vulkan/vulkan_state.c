@@ -10,51 +10,30 @@ uint32_t vulkan_head_words(const struct executor *executor, buffer_id cache)
     return (uint32_t)(executor->state.caches[cache].page.position_step / sizeof(uint32_t));
 }
 
-static enum salvo_status open_recurrent(struct executor *executor)
+/* Shaders bind all states but the kept ones, so the size of each is limited. */
+static enum salvo_status allocate(
+    struct executor *executor, enum state_memory kind, buffer_id cache, uint64_t bytes, const char *name)
 {
-    enum salvo_status status = SALVO_OK;
-    const uint64_t elements = executor->state.recurrent_elements;
-    const uint64_t all = elements * executor->options.slots * RECURRENT_VERSIONS;
-    if (all * 4 > executor->device.physical->limits.maxStorageBufferRange) {
-        TRY(fail(SALVO_ERROR_MEMORY, "the states of %u sessions take %llu MB; %s can bind %u MB",
-            executor->options.slots, (unsigned long long)(all * 4 / 1000000), executor->device.physical->name,
-            executor->device.physical->limits.maxStorageBufferRange / 1000000));
-    }
-    TRY(vulkan_buffer_open(
-        &executor->device, all * 4, PLACE_DEVICE, "recurrent states", &executor->recurrent));
-    executor->counters.state_bytes += executor->recurrent.size;
-    /* No shader reads them, so they need not fit into a binding. */
-    TRY(vulkan_buffer_open(&executor->device, elements * 4 * executor->options.states, PLACE_DEVICE,
-        "kept recurrent states", &executor->kept_states));
-    executor->counters.state_bytes += executor->kept_states.size;
-cleanup:
+    const struct backend_options *options = &executor->options;
+    const uint32_t most = executor->device.physical->limits.maxStorageBufferRange;
+    struct vulkan_buffer *out = kind == STATE_KV_PAGES    ? &executor->kv_pages[cache]
+                                : kind == STATE_RECURRENT ? &executor->recurrent
+                                                          : &executor->kept_states;
+    if (bytes > most && kind != STATE_KEPT)
+        return fail(SALVO_ERROR_MEMORY, "%s for %u sessions of %u tokens take %llu MB; %s can bind %u MB",
+            name, options->slots, options->context, (unsigned long long)(bytes / 1000000),
+            executor->device.physical->name, most / 1000000);
+    const enum salvo_status status = vulkan_buffer_open(&executor->device, bytes, PLACE_DEVICE, name, out);
+    executor->counters.state_bytes += out->size;
     return status;
 }
 
 enum salvo_status vulkan_states_open(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
-    const struct program *program = executor->program;
-    const struct backend_options *options = &executor->options;
-    TRY(state_layout_open(program, options, 1, &executor->tables, &executor->state));
-    TRY(ARENA_NEW(&executor->tables, &executor->kv_pages, program->buffer_count));
-    for (uint32_t i = 0; i < program->buffer_count; i++) {
-        const struct kv_cache *cache = &executor->state.caches[i];
-        if (!cache->heads)
-            continue;
-        const uint64_t bytes = executor->state.pages * (uint64_t)kv_page_bytes(cache);
-        if (bytes > executor->device.physical->limits.maxStorageBufferRange) {
-            TRY(fail(SALVO_ERROR_MEMORY,
-                "a context of %u tokens for %u sessions takes %llu MB a layer; %s can bind %u MB",
-                options->context, options->slots, (unsigned long long)(bytes / 1000000),
-                executor->device.physical->name,
-                executor->device.physical->limits.maxStorageBufferRange / 1000000));
-        }
-        TRY(vulkan_buffer_open(
-            &executor->device, bytes, PLACE_DEVICE, program->buffers[i].name, &executor->kv_pages[i]));
-        executor->counters.state_bytes += executor->kv_pages[i].size;
-    }
-    TRY(open_recurrent(executor));
+    TRY(state_layout_open(executor->program, &executor->options, 1, &executor->tables, &executor->state));
+    TRY(ARENA_NEW(&executor->tables, &executor->kv_pages, executor->program->buffer_count));
+    TRY(state_allocate(&executor->state, RECURRENT_VERSIONS, executor, allocate));
 cleanup:
     return status;
 }
@@ -128,18 +107,12 @@ static enum salvo_status write_tokens(
     return vulkan_write(&executor->transfer, &executor->tokens, at, ids, count * sizeof *ids);
 }
 
-static const struct state_layout *layout(const struct executor *executor)
-{
-    return &executor->state;
-}
-
 static enum salvo_status begin(struct executor *executor)
 {
     return step_queue_complete_all(&executor->queue);
 }
 
-const struct backend_state vulkan_state = {.layout = layout,
-    .begin = begin,
+const struct backend_state vulkan_state = {.begin = begin,
     .move_page = move_page,
     .move_recurrent = move_recurrent,
     .copy_page = copy_page,

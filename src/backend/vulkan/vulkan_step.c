@@ -256,24 +256,6 @@ static void write_words(
     }
 }
 
-static void write_run(const struct run *run, const struct pending_run *pending, struct step_run *out)
-{
-    out->slot = run->slot;
-    out->first = run->first;
-    out->count = run->count;
-    out->first_row = run->first_row;
-    out->logits = run->logits;
-    out->limit = run->limit;
-    out->read_version = pending->read_version;
-    out->write_version = pending->write_version;
-    out->next_version = pending->next_version;
-    out->source = run->source;
-    out->stop_mask = run->stop_mask;
-    out->settings = sampler_for_device(&run->sampler);
-    out->logprobs = run->has_logprobs ? 1 + run->top_count : 0;
-    out->next_id = run->next_id;
-}
-
 enum salvo_status vulkan_step_begin(
     struct executor *executor, const struct step *step, struct pending_step **out)
 {
@@ -311,10 +293,10 @@ enum salvo_status vulkan_step_begin(
     biased = 0;
     for (uint32_t i = 0, output = 0; i < step->run_count; i++) {
         const struct run *run = &step->runs[i];
-        write_run(run, &pending->runs[i], &runs[i]);
-        runs[i].has_mask = mask_row(executor, run);
-        runs[i].has_bias = run->sampler.bias ? bias_rows[biased++] : 0;
-        runs[i].logits_row = step_logits_row(step, run, output);
+        runs[i] = (struct step_run){RUN_FOR_DEVICE(run, &pending->runs[i]),
+            .has_mask = mask_row(executor, run), .has_bias = run->sampler.bias ? bias_rows[biased++] : 0,
+            .logprobs = run->has_logprobs ? 1 + run->top_count : 0,
+            .logits_row = step_logits_row(step, run, output)};
         if (step->samples_only) /* without argmax.comp the largest logit is found as others are */
             runs[i].settings.is_argmax = 0;
         output += run_output_count(run);
