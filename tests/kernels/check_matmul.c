@@ -103,34 +103,34 @@ void check_packing(void)
     }
 }
 
-/* ---- Panels
+/* ---- Tiles
  * ------------------------------------------------------------------------------------------------------ */
 
-static struct q8_panel q8_panel_new(size_t k, size_t width, unsigned terms)
+static struct q8_tile q8_tile_new(size_t k, size_t width, unsigned terms)
 {
-    return (struct q8_panel){guarded_new(k * width * terms), guarded_new(k / 32 * width * 4),
+    return (struct q8_tile){guarded_new(k * width * terms), guarded_new(k / 32 * width * 4),
         guarded_new(k / 32 * width * 4), guarded_new(k / 16 * width * 4), terms};
 }
 
-static void q8_panel_free(struct q8_panel panel)
+static void q8_tile_free(struct q8_tile q8)
 {
-    guarded_free(panel.values);
-    guarded_free(panel.scales);
-    guarded_free(panel.sums);
-    guarded_free(panel.half_sums);
+    guarded_free(q8.values);
+    guarded_free(q8.scales);
+    guarded_free(q8.sums);
+    guarded_free(q8.half_sums);
 }
 
-static struct weight_panel weight_panel_new(size_t k, size_t rows)
+static struct unpacked_tiles unpacked_tiles_new(size_t k, size_t rows)
 {
-    return (struct weight_panel){
+    return (struct unpacked_tiles){
         guarded_new(k * rows), guarded_new(k / 16 * rows * 4), guarded_new(k / 16 * rows * 4)};
 }
 
-static void weight_panel_free(struct weight_panel panel)
+static void unpacked_tiles_free(struct unpacked_tiles tiles)
 {
-    guarded_free(panel.values);
-    guarded_free(panel.scales);
-    guarded_free(panel.offsets);
+    guarded_free(tiles.values);
+    guarded_free(tiles.scales);
+    guarded_free(tiles.offsets);
 }
 
 static float *random_rows(size_t rows, size_t k, bool extreme)
@@ -144,25 +144,25 @@ static float *random_rows(size_t rows, size_t k, bool extreme)
 /* ---- Rounding activations
  * ------------------------------------------------------------------------------------------ */
 
-/* Element i of token t of a panel, with both terms added. */
-static int panel_value(struct q8_panel panel, size_t width, size_t t, size_t i)
+/* Element i of token t of a tile, with both terms added. */
+static int tile_value(struct q8_tile q8, size_t width, size_t t, size_t i)
 {
-    const int8_t *at = panel.values + (i / 8 * panel.terms * width + t) * 8 + i % 8;
+    const int8_t *at = q8.values + (i / 8 * q8.terms * width + t) * 8 + i % 8;
     size_t term = width * 8;
     if (width == WIDE_TOKENS) { /* the 32 elements of a token are adjacent */
-        at = panel.values + (i / 32 * width + t) * panel.terms * 32 + i % 32;
+        at = q8.values + (i / 32 * width + t) * q8.terms * 32 + i % 32;
         term = 32;
     }
-    return panel.terms == 2 ? at[0] * 128 + at[term] : at[0];
+    return q8.terms == 2 ? at[0] * 128 + at[term] : at[0];
 }
 
 /* Every element is off by half a step at most: what rounding means, whoever does it. */
-static void check_error(const float *x, size_t k, struct q8_panel panel, size_t width, size_t t)
+static void check_error(const float *x, size_t k, struct q8_tile q8, size_t width, size_t t)
 {
     float worst = 0;
     for (size_t i = 0; i < k; i++) {
-        float scale = panel.scales[i / 32 * width + t];
-        float error = fabsf(x[i] - scale * (float)panel_value(panel, width, t, i));
+        float scale = q8.scales[i / 32 * width + t];
+        float error = fabsf(x[i] - scale * (float)tile_value(q8, width, t, i));
         worst = fmaxf(worst, scale > 0 ? error / scale : error);
     }
     check_that(worst < 0.51F, "an element is off by more than half a step");
@@ -178,7 +178,7 @@ static void check_round(const struct cpu_kernels *kernels, const struct cpu_kern
         for (size_t i = 0; i < 32; i++)
             x[g * 32 + i] *= size;
     }
-    struct q8_panel got = q8_panel_new(k, width, terms), want = q8_panel_new(k, width, terms);
+    struct q8_tile got = q8_tile_new(k, width, terms), want = q8_tile_new(k, width, terms);
     for (size_t t = 0; t < width; t++) {
         kernels->round_q8(x + t * k, k, terms, got, width, t);
         scalar->round_q8(x + t * k, k, terms, want, width, t);
@@ -189,8 +189,8 @@ static void check_round(const struct cpu_kernels *kernels, const struct cpu_kern
     check_same_floats("scales", got.scales, want.scales, k / 32 * width);
     check_same_floats("sums", got.sums, want.sums, k / 32 * width);
     check_same_floats("half_sums", got.half_sums, want.half_sums, k / 16 * width);
-    q8_panel_free(got);
-    q8_panel_free(want);
+    q8_tile_free(got);
+    q8_tile_free(want);
     guarded_free(x);
 }
 
@@ -201,16 +201,16 @@ struct q8_case {
     enum tensor_type type;
     size_t k, tiles;
     const uint8_t *packed;
-    const float *x; /* [panel_tokens][k] */
+    const float *x; /* [tile_tokens][k] */
     unsigned terms;
     bool mixed; /* tokens of one term among those of two */
 };
 
-/* One panel of tiles times one of tokens, in one piece or in two. */
-static void multiply_panel(const struct cpu_kernels *kernels, const struct q8_case *c,
-    struct weight_panel tile, struct q8_panel x, size_t cut, float *out)
+/* Weight tiles times an activation tile, in one piece or in two. */
+static void multiply_tile(const struct cpu_kernels *kernels, const struct q8_case *c,
+    struct unpacked_tiles tile, struct q8_tile x, size_t cut, float *out)
 {
-    const size_t rows = kernels->panel_tiles * TILE_ROWS, tokens = kernels->panel_tokens;
+    const size_t rows = kernels->weight_tiles * TILE_ROWS, tokens = kernels->tile_tokens;
     bool offsets;
     const unsigned group = quant_group(c->type, &offsets);
     if (cut) {
@@ -226,16 +226,16 @@ static void multiply_panel(const struct cpu_kernels *kernels, const struct q8_ca
     kernels->matmul_q8(tile, c->k - cut, group, offsets, x, cut == 0, out);
 }
 
-/* Compares tile `index` of a panel with the same tile unpacked by the scalar table. */
-static void check_unpacked(const struct cpu_kernels *kernels, struct weight_panel got,
-    struct weight_panel want, size_t index, const struct q8_case *c)
+/* Compares tile `index` with the same tile unpacked by the scalar table. */
+static void check_unpacked(const struct cpu_kernels *kernels, struct unpacked_tiles got,
+    struct unpacked_tiles want, size_t index, const struct q8_case *c)
 {
     bool offsets;
-    const size_t group = quant_group(c->type, &offsets), rows = kernels->panel_tiles * TILE_ROWS;
+    const size_t group = quant_group(c->type, &offsets), rows = kernels->weight_tiles * TILE_ROWS;
     bool same = true;
     for (size_t i = 0; i < c->k * TILE_ROWS; i++) {
         const size_t octet = i / 64, row = i / 8 % 8, e = i % 8;
-        const size_t at = kernels->panel_tiles == 1
+        const size_t at = kernels->weight_tiles == 1
                               ? i
                               : ((octet * 2 + e / 4) * rows + index * TILE_ROWS + row) * 4 + e % 4;
         same &= got.values[at] == want.values[i];
@@ -248,39 +248,40 @@ static void check_unpacked(const struct cpu_kernels *kernels, struct weight_pane
     }
 }
 
-/* A last panel with a tile too few has its first tile twice. */
-static void check_panels(const struct cpu_kernels *kernels, const struct cpu_kernels *scalar,
-    const struct q8_case *c, struct q8_panel x, const float *want)
+/* If the last tile is missing, the first one is there twice. */
+static void check_tiles(const struct cpu_kernels *kernels, const struct cpu_kernels *scalar,
+    const struct q8_case *c, struct q8_tile x, const float *want)
 {
-    const size_t tokens = kernels->panel_tokens, tiles = kernels->panel_tiles, rows = tiles * TILE_ROWS;
+    const size_t tokens = kernels->tile_tokens, tiles = kernels->weight_tiles, rows = tiles * TILE_ROWS;
     const size_t all_rows = c->tiles * TILE_ROWS, tile_bytes = packing_tile_bytes(c->type, c->k);
-    struct weight_panel panel = weight_panel_new(c->k, rows), tile = weight_panel_new(c->k, TILE_ROWS);
+    struct unpacked_tiles unpacked = unpacked_tiles_new(c->k, rows),
+                          tile = unpacked_tiles_new(c->k, TILE_ROWS);
     for (size_t i = 0; i < c->tiles; i += tiles) {
         const size_t live = c->tiles - i < tiles ? c->tiles - i : tiles;
         for (size_t j = 0; j < tiles; j++) {
             const uint8_t *from = c->packed + (i + (j < live ? j : 0)) * tile_bytes;
             scalar->unpack_q8[c->type](from, c->k, tile, 0);
-            kernels->unpack_q8[c->type](from, c->k, panel, (unsigned)j);
-            check_unpacked(kernels, panel, tile, j, c);
+            kernels->unpack_q8[c->type](from, c->k, unpacked, (unsigned)j);
+            check_unpacked(kernels, unpacked, tile, j, c);
         }
         for (size_t cut = 0; cut < c->k; cut += c->k >= 64 ? c->k / 64 * 32 : c->k) {
             float *out = guarded_new(tokens * rows * sizeof *out);
-            multiply_panel(kernels, c, panel, x, cut, out);
+            multiply_tile(kernels, c, unpacked, x, cut, out);
             for (size_t t = 0; t < tokens; t++)
                 check_same_floats(cut ? "matmul in two parts" : "matmul", out + t * rows,
                     want + t * all_rows + i * TILE_ROWS, live * TILE_ROWS);
             guarded_free(out);
         }
     }
-    weight_panel_free(panel);
-    weight_panel_free(tile);
+    unpacked_tiles_free(unpacked);
+    unpacked_tiles_free(tile);
 }
 
 static void check_q8(
     const struct cpu_kernels *kernels, const struct cpu_kernels *scalar, const struct q8_case *c)
 {
-    const size_t k = c->k, rows = c->tiles * TILE_ROWS, tokens = kernels->panel_tokens;
-    struct q8_panel single = q8_panel_new(k, 1, c->terms), x = q8_panel_new(k, tokens, c->terms);
+    const size_t k = c->k, rows = c->tiles * TILE_ROWS, tokens = kernels->tile_tokens;
+    struct q8_tile single = q8_tile_new(k, 1, c->terms), x = q8_tile_new(k, tokens, c->terms);
     float *want = guarded_new(tokens * rows * sizeof *want), *got = guarded_new(rows * sizeof *got);
     for (size_t t = 0; t < tokens; t++) {
         const unsigned terms = c->mixed && t % 2 ? 1 : c->terms;
@@ -291,9 +292,9 @@ static void check_q8(
         kernels->matvec_q8[c->type](c->packed, c->tiles, k, single, got);
         check_same_floats("matvec", got, want + t * rows, rows);
     }
-    check_panels(kernels, scalar, c, x, want);
-    q8_panel_free(single);
-    q8_panel_free(x);
+    check_tiles(kernels, scalar, c, x, want);
+    q8_tile_free(single);
+    q8_tile_free(x);
     guarded_free(want);
     guarded_free(got);
 }
@@ -306,14 +307,14 @@ static void check_float(const struct cpu_kernels *kernels, const struct cpu_kern
 {
     const size_t rows = tiles * TILE_ROWS;
     float *want = guarded_new(OCTET * rows * 4), *got = guarded_new(rows * 4);
-    float *panel = guarded_new(OCTET * k * 4), *tile = guarded_new(TILE_ROWS * k * 4),
+    float *octet = guarded_new(OCTET * k * 4), *tile = guarded_new(TILE_ROWS * k * 4),
           *want_tile = guarded_new(TILE_ROWS * k * 4);
     for (size_t t = 0; t < OCTET; t++) {
         scalar->matvec_float[type](packed, tiles, k, x + t * k, want + t * rows);
         kernels->matvec_float[type](packed, tiles, k, x + t * k, got);
         check_same_floats("matvec", got, want + t * rows, rows);
         for (size_t i = 0; i < k; i++)
-            panel[i * OCTET + t] = type == TYPE_F16 ? f16_rounded(x[t * k + i]) : x[t * k + i];
+            octet[i * OCTET + t] = type == TYPE_F16 ? f16_rounded(x[t * k + i]) : x[t * k + i];
     }
     for (size_t i = 0; i < tiles; i++) {
         scalar->unpack_float[type](packed + i * packing_tile_bytes(type, k), k, want_tile);
@@ -322,8 +323,8 @@ static void check_float(const struct cpu_kernels *kernels, const struct cpu_kern
         for (size_t cut = 0; cut < k; cut += k >= 64 ? k / 64 * 32 : k) { /* whole groups */
             float *out = guarded_new(OCTET * TILE_ROWS * sizeof *out);
             if (cut)
-                kernels->matmul_float(tile, cut, panel, true, out);
-            kernels->matmul_float(tile + cut * TILE_ROWS, k - cut, panel + cut * OCTET, cut == 0, out);
+                kernels->matmul_float(tile, cut, octet, true, out);
+            kernels->matmul_float(tile + cut * TILE_ROWS, k - cut, octet + cut * OCTET, cut == 0, out);
             for (size_t t = 0; t < OCTET; t++)
                 check_same_floats(cut ? "matmul in two parts" : "matmul", out + t * TILE_ROWS,
                     want + t * rows + i * TILE_ROWS, TILE_ROWS);
@@ -332,7 +333,7 @@ static void check_float(const struct cpu_kernels *kernels, const struct cpu_kern
     }
     guarded_free(want);
     guarded_free(got);
-    guarded_free(panel);
+    guarded_free(octet);
     guarded_free(tile);
     guarded_free(want_tile);
 }
@@ -366,7 +367,7 @@ void check_matmul(const struct cpu_kernels *kernels, const struct cpu_kernels *s
         for (int kind = 0; kind < 3; kind++) {
             for (unsigned terms = 1; terms <= 2; terms++) {
                 check_round(kernels, scalar, k, 1, terms, kind);
-                check_round(kernels, scalar, k, kernels->panel_tokens, terms, kind);
+                check_round(kernels, scalar, k, kernels->tile_tokens, terms, kind);
             }
         }
     }
@@ -396,8 +397,8 @@ struct bench_case {
     const uint8_t *matrix;
     uint8_t *packed;
     const float *x;
-    struct q8_panel single, panel; /* the first terms of two are good for one */
-    struct weight_panel tile;
+    struct q8_tile single, q8; /* the first terms of two are good for one */
+    struct unpacked_tiles tile;
     float *out, *floats;
 };
 
@@ -433,7 +434,7 @@ static void call_matmul(void *argument)
     bool offsets;
     unsigned group = quant_group(b->type, &offsets);
     if (group)
-        b->kernels->matmul_q8(b->tile, BENCH_K, group, offsets, b->panel, true, b->out);
+        b->kernels->matmul_q8(b->tile, BENCH_K, group, offsets, b->q8, true, b->out);
     else
         b->kernels->matmul_float(b->floats, BENCH_K, b->x, true, b->out);
 }
@@ -457,17 +458,17 @@ static void bench_one(
 /* matvec: from the cache, and as a stream from memory; the rest from the cache. */
 void bench_matmul(const struct cpu_kernels *kernels)
 {
-    const size_t tokens = kernels->panel_tokens, rows = kernels->panel_tiles * TILE_ROWS;
+    const size_t tokens = kernels->tile_tokens, rows = kernels->weight_tiles * TILE_ROWS;
     struct bench_case b = {.kernels = kernels,
         .x = random_rows(WIDE_TOKENS, BENCH_K, false),
-        .single = q8_panel_new(BENCH_K, 1, 2),
-        .panel = q8_panel_new(BENCH_K, tokens, 2),
-        .tile = weight_panel_new(BENCH_K, rows),
+        .single = q8_tile_new(BENCH_K, 1, 2),
+        .q8 = q8_tile_new(BENCH_K, tokens, 2),
+        .tile = unpacked_tiles_new(BENCH_K, rows),
         .out = guarded_new(STREAM_TILES * TILE_ROWS * sizeof(float)),
         .floats = guarded_new(BENCH_K * TILE_ROWS * sizeof(float))};
     kernels->round_q8(b.x, BENCH_K, 2, b.single, 1, 0);
     for (size_t t = 0; t < tokens; t++)
-        kernels->round_q8(b.x + t * BENCH_K, BENCH_K, 2, b.panel, tokens, t);
+        kernels->round_q8(b.x + t * BENCH_K, BENCH_K, 2, b.q8, tokens, t);
     if (bench_wanted("round_q8"))
         bench_print(kernels, "round_q8", BENCH_K, "G elements/s", bench(call_round, &b));
     for (size_t index = 0; index < TYPES; index++) {
@@ -486,7 +487,7 @@ void bench_matmul(const struct cpu_kernels *kernels)
         bench_one("unpack", call_unpack, &b, (double)BENCH_K * TILE_ROWS, "G elements/s");
         call_unpack(&b);
         for (unsigned terms = 1; terms <= (kernels->matvec_q8[b.type] ? 2 : 1); terms++) {
-            b.single.terms = b.panel.terms = terms;
+            b.single.terms = b.q8.terms = terms;
             b.tiles = ((size_t)256 << 10) / tile_bytes;
             bench_one("matvec", call_matvec, &b, (double)(b.tiles * tile_bytes), "GB/s");
             b.tiles = stream < STREAM_TILES ? stream : STREAM_TILES;
@@ -495,7 +496,7 @@ void bench_matmul(const struct cpu_kernels *kernels)
                 (double)BENCH_K * (double)(kernels->matvec_q8[b.type] ? tokens * rows : OCTET * TILE_ROWS),
                 "GMAC/s");
         }
-        b.single.terms = b.panel.terms = 1;
+        b.single.terms = b.q8.terms = 1;
         guarded_free(b.packed);
         guarded_free(matrix);
     }

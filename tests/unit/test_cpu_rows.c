@@ -73,7 +73,7 @@ static void early_rows_have_two_digits(void **state)
 }
 
 /* Rows that are multiplied together have as many terms as the finest of them. */
-static void panels_have_room_for_the_finest_row(void **state)
+static void tiles_have_room_for_the_finest_row(void **state)
 {
     (void)state;
     static struct layout layout;
@@ -81,20 +81,19 @@ static void panels_have_room_for_the_finest_row(void **state)
     static float scales[ROWS * COLUMNS], sums[ROWS * COLUMNS];
     lay_out(&layout);
     struct executor *executor = &layout.executor;
-    executor->kernels = &(const struct cpu_kernels){.panel_tokens = QUAD};
+    executor->kernels = &(const struct cpu_kernels){.tile_tokens = QUAD};
     executor->x.values = values;
     executor->x.scales = scales;
     executor->x.sums = executor->x.half_sums = sums;
     static const unsigned expected[] = {2, 1, 1, 2, 2}; /* of rows 0, 4, 8, 12, 16 */
     for (uint32_t quad = 0; quad < 5; quad++) {
-        struct q8_panel panel = tokens_panel(executor, false, ROWS_TOKENS, quad * QUAD, COLUMNS, 0);
-        assert_int_equal(panel.terms, expected[quad]);
-        assert_ptr_equal(panel.values, values + (size_t)quad * QUAD * COLUMNS * 2);
-        panel = tokens_panel(executor, false, ROWS_TOKENS, quad * QUAD, COLUMNS, 32);
-        assert_ptr_equal(
-            panel.values, values + (size_t)quad * QUAD * COLUMNS * 2 + 32 * QUAD * expected[quad]);
-        assert_ptr_equal(panel.scales, scales + ((size_t)quad * QUAD * COLUMNS + 32 * QUAD) / 32);
-        assert_int_equal(tokens_panel(executor, true, ROWS_TOKENS, quad * QUAD, COLUMNS, 0).terms, 2);
+        struct q8_tile q8 = tokens_tile(executor, false, ROWS_TOKENS, quad * QUAD, COLUMNS, 0);
+        assert_int_equal(q8.terms, expected[quad]);
+        assert_ptr_equal(q8.values, values + (size_t)quad * QUAD * COLUMNS * 2);
+        q8 = tokens_tile(executor, false, ROWS_TOKENS, quad * QUAD, COLUMNS, 32);
+        assert_ptr_equal(q8.values, values + (size_t)quad * QUAD * COLUMNS * 2 + 32 * QUAD * expected[quad]);
+        assert_ptr_equal(q8.scales, scales + ((size_t)quad * QUAD * COLUMNS + 32 * QUAD) / 32);
+        assert_int_equal(tokens_tile(executor, true, ROWS_TOKENS, quad * QUAD, COLUMNS, 0).terms, 2);
     }
 }
 
@@ -103,7 +102,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_where_their_runs_put_them),
         cmocka_unit_test(early_rows_have_two_digits),
-        cmocka_unit_test(panels_have_room_for_the_finest_row),
+        cmocka_unit_test(tiles_have_room_for_the_finest_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,7 @@ CASE(row_ops_stay_before_matmuls_of_other_rows,
         add_to_x(p, 0);
     })
 
-CASE(other_rounding_needs_its_own_panel, "rows[embed] matmul[matmul,matmul,matmul;x] rows[add,add,add]",
+CASE(other_rounding_is_another_input, "rows[embed] matmul[matmul,matmul,matmul;x] rows[add,add,add]",
     "rows[embed>x:q8] matmul[matmul] rows[>x:f32] matmul[matmul] rows[>x:f16] matmul[matmul] "
     "rows[add,add,add]",
     {
@@ -554,7 +554,7 @@ static void make_three_inputs(struct parts *p)
     multiply(p, 2, p->square, -1);
     multiply(p, 3, p->floats, 1); /* not rounded */
     multiply(p, 4, p->square, 0);
-    multiply(p, 5, p->square, -1); /* x has its panel already */
+    multiply(p, 5, p->square, -1); /* x is rounded already */
     build_matmul(&p->builder, p->narrow, p->narrow_matrix, p->b[1], NO_BUFFER, false);
     build_matmul(&p->builder, p->b[5], p->square, p->b[1], NO_BUFFER, true);
     for (int i = 2; i < BUFFERS; i++)
@@ -581,7 +581,7 @@ static void make_many_inputs(struct parts *p)
     build_add(&p->builder, p->x, more[1]);
 }
 
-static void panels_are_limited(void **state)
+static void rounded_inputs_are_limited(void **state)
 {
     (void)state;
     check_groups(make_many_inputs, one_token, 4,
@@ -595,8 +595,8 @@ static void panels_are_limited(void **state)
         "matmul[matmul;b] matmul[matmul;c] matmul[matmul;b] rows[add,add,add,add,add]" SINGLE_END);
 }
 
-/* An input has one panel however many use it; what is not rounded has none. */
-static void inputs_share_panels(void **state)
+/* An input is rounded once, however many matmuls use it. */
+static void equal_inputs_are_rounded_once(void **state)
 {
     (void)state;
     check_groups(make_three_inputs, one_token, 2,
@@ -671,7 +671,7 @@ int main(void)
         cmocka_unit_test(other_inputs_join_a_single_token),
         cmocka_unit_test(other_rows_do_not_join),
         cmocka_unit_test(row_ops_stay_before_matmuls_of_other_rows),
-        cmocka_unit_test(other_rounding_needs_its_own_panel),
+        cmocka_unit_test(other_rounding_is_another_input),
         cmocka_unit_test(fine_and_coarse_do_not_share_an_input),
         cmocka_unit_test(fine_and_coarse_inputs_run_together),
         cmocka_unit_test(floats_beside_fine),
@@ -715,8 +715,8 @@ int main(void)
         cmocka_unit_test(append_beside_the_recurrence),
         cmocka_unit_test(recurrence_right_behind_another),
         cmocka_unit_test(ops_over_outputs_stay_outside),
-        cmocka_unit_test(panels_are_limited),
-        cmocka_unit_test(inputs_share_panels),
+        cmocka_unit_test(rounded_inputs_are_limited),
+        cmocka_unit_test(equal_inputs_are_rounded_once),
         cmocka_unit_test(groups_are_described),
         cmocka_unit_test(private_buffers_have_places),
     };

@@ -32,15 +32,15 @@ struct recurrent_pool {
 };
 
 /* Rounded inputs of a single token that a thread stores; more would not fit into its L1 cache. */
-enum { MAX_PANELS = 4 };
+enum { MAX_Q8_INPUTS = 4 };
 
 /* Scratch memory of one thread. */
 struct scratch {
     uint8_t *private_buffers;
-    struct q8_panel x[MAX_PANELS]; /* one row each */
-    struct weight_panel tiles[2];  /* unpacked; two for a glu */
+    struct q8_tile x[MAX_Q8_INPUTS]; /* one row each */
+    struct unpacked_tiles tiles[2];  /* unpacked; two for a glu */
     float *float_tiles[2];
-    float *sums[2];                    /* [tokens][rows of a panel] */
+    float *sums[2];                    /* [tokens][rows of the unpacked tiles] */
     float *queries, *outputs, *scores; /* [queries][head_dim], the same, [queries][PAGE_POSITIONS] */
     struct attend_query *attend;       /* [queries] */
     struct attend_result *results;     /* [queries], merged so far */
@@ -70,8 +70,8 @@ struct executor {
     float *sines;
     uint32_t rope_pairs;      /* largest dimensions / 2 */
     uint8_t *arena;           /* scratch buffers of the running step */
-    struct q8_panel x;        /* rounded activations of a batch: panels of tokens with up to two terms */
-    float *float_x;           /* float activations of a batch: panels of OCTET tokens */
+    struct q8_tile x;         /* rounded activations of a batch: tiles with up to two terms */
+    float *float_x;           /* float activations of a batch: tiles of OCTET tokens */
     float *partials;          /* attention of one token: [heads][pages] of {maximum, sum, output[head_dim]} */
     atomic_uint *page_counts; /* [kv heads]: pages done */
 
@@ -139,24 +139,24 @@ enum salvo_status recurrent_pool_move(
 enum salvo_status recurrent_pool_copy(struct executor *executor, uint32_t to, uint32_t from);
 
 /*
- * run_rows.c: the number of int8 terms that a row is rounded to for quantised matmuls (struct q8_panel): two
+ * run_rows.c: the number of int8 terms that a row is rounded to for quantised matmuls (struct q8_tile): two
  * for fine matmuls and at the first positions of a sequence, where rounding errors weigh most: a recurrent
  * state has no earlier content, and norms divide by small numbers. It depends on the row's position alone,
  * not on the other rows of the step.
  */
 unsigned row_terms(const struct executor *executor, bool fine, enum row_kind rows, uint32_t row);
 
-/* The panel of the tokens from `row` on, with the most terms that any of them has, from element `k` of
+/* The tile of the tokens from `row` on, with the most terms that any of them has, from element `k` of
  * `columns` on. */
-struct q8_panel tokens_panel(
+struct q8_tile tokens_tile(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns, size_t k);
 
-/* The panel of one row behind the panels of several tokens. */
-struct q8_panel row_panel(
+/* The tile of one row behind the tiles of several tokens. */
+struct q8_tile row_tile(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns);
 
-/* How many of the live rows are in panels of several tokens. Each row behind them has a panel of its own. */
-uint32_t panel_rows(const struct executor *executor, uint32_t live, enum rounding rounding);
+/* The number of live rows in tiles of several tokens. Each row behind them has a tile of its own. */
+uint32_t tiled_rows(const struct executor *executor, uint32_t live, enum rounding rounding);
 
 /* scratch.c: row `row` of a scratch buffer, in the arena or in the thread's private memory. */
 float *row_of(const struct executor *executor, buffer_id buffer, uint32_t row, uint32_t thread);

@@ -41,25 +41,25 @@ enum {
     GROUP = 32,    /* activations that share a scale */
     TERM_BITS = 7,
     TERM_SCALE = 1 << TERM_BITS, /* weight of the first of two terms */
-    QUAD = 4,                    /* tokens of a q8 panel for matmul_q8 */
-    WIDE_TOKENS = 16,            /* the same, in tables with wide panels */
-    OCTET = 8,       /* tokens of a float panel for matmul_float; also the adjacent bytes in q8 layouts */
+    QUAD = 4,                    /* tokens of an activation tile for matmul_q8 */
+    WIDE_TOKENS = 16,            /* the same, in tables with wide tiles */
+    OCTET = 8,       /* tokens of a float tile for matmul_float; also the adjacent bytes in q8 layouts */
     TYPE_LIMIT = 40, /* tables indexed by enum tensor_type */
 };
 
 /*
- * Activations rounded to integers, of `width` tokens: 1 for matvec, panel_tokens for matmul_q8. For each
- * 32 elements d = largest |x| / 127 and p = x * (1 / d) rounded to nearest even, -127 .. 127. With two terms
- * d = largest |x| / (127 * 128); the first term is p / 128 rounded, halves up, the second is the remainder,
- * -64 .. 63. If the largest |x| is below 2^-100, d = 0 and p = 0. A group with a NaN or an infinity gets d =
- * NaN and p = 0, so that the output is NaN. Below, t is the token, g the group, o the octet, e the element in
- * it, i the term.
+ * An activation tile: activations of `width` tokens as integers. `width` is 1 for matvec, tile_tokens for
+ * matmul_q8. For each 32 elements d = largest |x| / 127 and p = x * (1 / d) rounded to nearest even, -127 ..
+ * 127. With two terms d = largest |x| / (127 * 128); the first term is p / 128 rounded, halves up, the second
+ * is the remainder, -64 .. 63. If the largest |x| is below 2^-100, d = 0 and p = 0. A group with a NaN or an
+ * infinity gets d = NaN and p = 0, so that the output is NaN. Below, t is the token, g the group, o the
+ * octet, e the element in it, i the term.
  *
- * A panel of two terms may also contain tokens of one term: p is the first term, the second is 0, and d is
- * divided by 128. The products of such a token have the same bits as in a panel of one term, because only a
+ * A tile of two terms may also contain tokens of one term: p is the first term, the second is 0, and d is
+ * divided by 128. The products of such a token have the same bits as in a tile of one term, because only a
  * power of two differs.
  */
-struct q8_panel {
+struct q8_tile {
     int8_t *values;   /* p: [(((g * 4 + o) * terms + i) * width + t) * 8 + e], or with width WIDE_TOKENS
                        * [(((g * width + t) * terms + i) * 4 + o) * 8 + e] */
     float *scales;    /* d: [g * width + t] */
@@ -68,7 +68,7 @@ struct q8_panel {
     unsigned terms;   /* 1 or 2 */
 };
 
-/* Distances in the values of a panel, in bytes. */
+/* Distances in the values of a tile, in bytes. */
 struct q8_steps {
     size_t token, term, octet;
 };
@@ -95,8 +95,8 @@ static inline float q8_largest(unsigned terms)
  */
 #define Q8_SMALLEST 0x1p-100f
 
-/* One weight tile, or two in tables with wide panels, unpacked for matmul_q8. */
-struct weight_panel {
+/* One weight tile, or two in tables with wide tiles, unpacked for matmul_q8. */
+struct unpacked_tiles {
     int8_t *values; /* one: [K / 32][4 octets][8 rows][8], two: [K / 4][16 rows][4] */
     float *scales;  /* [K / group][rows] */
     float *offsets; /* [K / group][rows], untouched by formats without offsets */
@@ -165,30 +165,32 @@ struct wkv7_head {
 struct cpu_kernels {
     const char *name; /* "scalar", "neon-dotprod", "neon-i8mm", "avx2", "avx512-vnni", "avx512-amx" */
 
-    /* The shape of matmul_q8: QUAD tokens by one tile, or WIDE_TOKENS tokens by two. Fewer than `panel_least`
-     * tokens behind the full panels of WIDE_TOKENS are faster one by one. */
-    unsigned panel_tokens, panel_tiles, panel_least;
+    /* The shape of matmul_q8: QUAD tokens by one tile, or WIDE_TOKENS tokens by two. Fewer than
+     * `least_tokens` tokens behind the full tiles of WIDE_TOKENS are faster one by one. */
+    unsigned tile_tokens, weight_tiles, least_tokens;
 
-    /* Rounds token t of a panel of `width` tokens to `terms` terms, at most those of the panel; k is a
+    /* Rounds token t of a tile of `width` tokens to `terms` terms, at most those of the tile; k is a
      * multiple of 32. */
-    void (*round_q8)(const float *x, size_t k, unsigned terms, struct q8_panel panel, size_t width, size_t t);
+    void (*round_q8)(const float *x, size_t k, unsigned terms, struct q8_tile q8, size_t width, size_t t);
 
-    /* out[tile * 8 + row] for consecutive tiles and a panel of width 1. NULL for types that are not
-     * quantised. */
+    /* out[tile * 8 + row] for consecutive tiles and an activation tile of width 1. NULL for types that are
+     * not quantised. */
     void (*matvec_q8[TYPE_LIMIT])(
-        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out);
+        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_tile x, float *out);
 
-    /* Unpacks one tile as tile `index` of a panel. NULL for types that are not quantised. */
-    void (*unpack_q8[TYPE_LIMIT])(const uint8_t *tile, size_t k, struct weight_panel out, unsigned index);
+    /* Unpacks one tile as tile `index` of `out`. NULL for types that are not quantised. */
+    void (*unpack_q8[TYPE_LIMIT])(const uint8_t *tile, size_t k, struct unpacked_tiles out, unsigned index);
 
     /*
-     * out[token * rows + row] for the tokens and the rows of a panel. `group` is 16 or 32; `offsets` says
-     * whether the format has them. k may be a part of K: with first = false the results are added to `out`.
+     * out[token * rows + row] for the tokens of an activation tile and the rows of unpacked tiles. `group` is
+     * 16 or 32; `offsets` says whether the format has them. k may be a part of K: with first = false the
+     * results are added to `out`.
      */
-    void (*matmul_q8)(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
+    void (*matmul_q8)(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,
         bool first, float *out);
 
-    /* As matvec_q8 and unpack_q8 for TYPE_F32, TYPE_F16, TYPE_BF16; x is [k] float32, panels are [k][8 rows].
+    /* As matvec_q8 and unpack_q8 for TYPE_F32, TYPE_F16, TYPE_BF16; x is [k] float32, unpacked tiles are
+     * [k][8 rows].
      */
     void (*matvec_float[TYPE_LIMIT])(
         const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out);

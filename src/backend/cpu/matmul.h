@@ -25,54 +25,54 @@
     DO(isa, F16)                 \
     DO(isa, BF16)
 
-#define DECLARE_QUANTISED(isa, type)                                                       \
-    void isa##_matvec_##type(                                                              \
-        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out); \
-    void isa##_unpack_##type(const uint8_t *tile, size_t k, struct weight_panel out, unsigned index);
+#define DECLARE_QUANTISED(isa, type)                                                      \
+    void isa##_matvec_##type(                                                             \
+        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_tile x, float *out); \
+    void isa##_unpack_##type(const uint8_t *tile, size_t k, struct unpacked_tiles out, unsigned index);
 
 #define DECLARE_FLOAT(isa, type)                                                                             \
     void isa##_matvec_##type(const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out); \
     void isa##_unpack_##type(const uint8_t *tile, size_t k, float *out);
 
-#define DECLARE_MATMULS(isa)                                                                      \
-    FOR_QUANTISED_TYPES(DECLARE_QUANTISED, isa)                                                   \
-    FOR_FLOAT_TYPES(DECLARE_FLOAT, isa)                                                           \
-    void isa##_round_q8(                                                                          \
-        const float *x, size_t k, unsigned terms, struct q8_panel panel, size_t width, size_t t); \
-    void isa##_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets,        \
-        struct q8_panel x, bool first, float *out);                                               \
+#define DECLARE_MATMULS(isa)                                                                  \
+    FOR_QUANTISED_TYPES(DECLARE_QUANTISED, isa)                                               \
+    FOR_FLOAT_TYPES(DECLARE_FLOAT, isa)                                                       \
+    void isa##_round_q8(                                                                      \
+        const float *x, size_t k, unsigned terms, struct q8_tile q8, size_t width, size_t t); \
+    void isa##_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets,  \
+        struct q8_tile x, bool first, float *out);                                            \
     void isa##_matmul_float(const float *tile, size_t k, const float *x, bool first, float *out);
 
-/* Defines matmul_q8 by calls of panel(tile, k, halves, offsets, terms, x, first, out) with constants. */
-#define DEFINE_MATMUL_Q8(name, panel)                                                              \
-    void name(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x, \
-        bool first, float *out)                                                                    \
-    {                                                                                              \
-        switch ((x.terms - 1) * 4 + (group == 32 ? 2 : 0) + offsets) {                             \
-        case 0:                                                                                    \
-            panel(tile, k, 2, false, 1, x, first, out);                                            \
-            break;                                                                                 \
-        case 1:                                                                                    \
-            panel(tile, k, 2, true, 1, x, first, out);                                             \
-            break;                                                                                 \
-        case 2:                                                                                    \
-            panel(tile, k, 1, false, 1, x, first, out);                                            \
-            break;                                                                                 \
-        case 3:                                                                                    \
-            panel(tile, k, 1, true, 1, x, first, out);                                             \
-            break;                                                                                 \
-        case 4:                                                                                    \
-            panel(tile, k, 2, false, 2, x, first, out);                                            \
-            break;                                                                                 \
-        case 5:                                                                                    \
-            panel(tile, k, 2, true, 2, x, first, out);                                             \
-            break;                                                                                 \
-        case 6:                                                                                    \
-            panel(tile, k, 1, false, 2, x, first, out);                                            \
-            break;                                                                                 \
-        default:                                                                                   \
-            panel(tile, k, 1, true, 2, x, first, out);                                             \
-        }                                                                                          \
+/* Defines matmul_q8 by calls of multiply(tile, k, halves, offsets, terms, x, first, out) with constants. */
+#define DEFINE_MATMUL_Q8(name, multiply)                                                            \
+    void name(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x, \
+        bool first, float *out)                                                                     \
+    {                                                                                               \
+        switch ((x.terms - 1) * 4 + (group == 32 ? 2 : 0) + offsets) {                              \
+        case 0:                                                                                     \
+            multiply(tile, k, 2, false, 1, x, first, out);                                          \
+            break;                                                                                  \
+        case 1:                                                                                     \
+            multiply(tile, k, 2, true, 1, x, first, out);                                           \
+            break;                                                                                  \
+        case 2:                                                                                     \
+            multiply(tile, k, 1, false, 1, x, first, out);                                          \
+            break;                                                                                  \
+        case 3:                                                                                     \
+            multiply(tile, k, 1, true, 1, x, first, out);                                           \
+            break;                                                                                  \
+        case 4:                                                                                     \
+            multiply(tile, k, 2, false, 2, x, first, out);                                          \
+            break;                                                                                  \
+        case 5:                                                                                     \
+            multiply(tile, k, 2, true, 2, x, first, out);                                           \
+            break;                                                                                  \
+        case 6:                                                                                     \
+            multiply(tile, k, 1, false, 2, x, first, out);                                          \
+            break;                                                                                  \
+        default:                                                                                    \
+            multiply(tile, k, 1, true, 2, x, first, out);                                           \
+        }                                                                                           \
     }
 
 DECLARE_MATMULS(scalar)
@@ -82,17 +82,16 @@ DECLARE_MATMULS(avx512)
 
 /* With SMMLA, and for F16 with FMLAL; all other functions are those of dotprod. */
 #define DECLARE_MATVEC(isa, type) \
-    void isa##_matvec_##type(     \
-        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out);
+    void isa##_matvec_##type(const uint8_t *tiles, size_t tile_count, size_t k, struct q8_tile x, float *out);
 FOR_QUANTISED_TYPES(DECLARE_MATVEC, neon_i8mm)
 void neon_i8mm_matvec_F16(const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out);
-void neon_i8mm_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
+void neon_i8mm_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,
     bool first, float *out);
-void neon_i8mm_matmul_q15(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
-    bool first, float *out);
+void neon_i8mm_matmul_q15(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets,
+    struct q8_tile x, bool first, float *out);
 
 /* With AMX; all other functions are those of avx512. */
-void amx_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
+void amx_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,
     bool first, float *out);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * AMX: TDPBSSD multiplies a tile of 16 tokens by a tile of 16 rows. The sums of a group go through memory to
  * vectors, which scale and add them. While the vectors of one group are added, the tiles of the next are
- * multiplied. Tiles are released after each panel: a thread that holds none costs the system nothing to
- * switch.
+ * multiplied. Tiles are released after each activation tile: a thread that holds none costs the system
+ * nothing to switch.
  */
 #include "backend/cpu/matmul_wide.h"
 
@@ -25,8 +25,8 @@ INLINE void configure(unsigned group)
 typedef int32_t dots[2][WIDE_TOKENS][2 * TILE_ROWS];
 
 /* The dot products of part i, a group of the weights. */
-INLINE void multiply(struct weight_panel tile, size_t i, const unsigned halves, const unsigned terms,
-    struct q8_panel x, dots out)
+INLINE void multiply(struct unpacked_tiles tile, size_t i, const unsigned halves, const unsigned terms,
+    struct q8_tile x, dots out)
 {
     const int8_t *tokens = x.values + i / halves * GROUP * WIDE_TOKENS * terms + i % halves * 16;
     _tile_loadd(4, tile.values + i * (GROUP / halves) * 2 * TILE_ROWS, 64);
@@ -42,8 +42,8 @@ INLINE void multiply(struct weight_panel tile, size_t i, const unsigned halves, 
     }
 }
 
-INLINE void matmul_q8_panel(struct weight_panel tile, size_t k, const unsigned halves, const bool offsets,
-    const unsigned terms, struct q8_panel x, bool first, float *out)
+INLINE void matmul_q8_tile(struct unpacked_tiles tile, size_t k, const unsigned halves, const bool offsets,
+    const unsigned terms, struct q8_tile x, bool first, float *out)
 {
     dots buffers[2] __attribute__((aligned(64)));
     configure(GROUP / halves);
@@ -67,4 +67,4 @@ INLINE void matmul_q8_panel(struct weight_panel tile, size_t k, const unsigned h
     wide_store(sums, out);
 }
 
-DEFINE_MATMUL_Q8(amx_matmul_q8, matmul_q8_panel)
+DEFINE_MATMUL_Q8(amx_matmul_q8, matmul_q8_tile)

@@ -69,8 +69,8 @@ INLINE vec8 codes_dot(
 }
 
 /* x is copied with the bias of codes_dot added, so that the loop only loads and multiplies. */
-INLINE void matmul_q8_panel(struct weight_panel tile, size_t k, const unsigned halves, const bool offsets,
-    const unsigned terms, struct q8_panel x, bool first, float *out)
+INLINE void matmul_q8_tile(struct unpacked_tiles tile, size_t k, const unsigned halves, const bool offsets,
+    const unsigned terms, struct q8_tile x, bool first, float *out)
 {
     const unsigned quads = 8 / halves;
     struct wide_sums sums = wide_load(first, out);
@@ -112,5 +112,5 @@ INLINE void matmul_q8_panel(struct weight_panel tile, size_t k, const unsigned h
     wide_store(sums, out);
 }
 
-#define WIDE_PANELS
+#define WIDE_TILES
 #include "backend/cpu/matmul_template.h"

@@ -6,7 +6,7 @@
  *   VECTORS         vectors in a plane of 64 bytes
  *   PREFETCH_AHEAD  in bytes; 0: none
  *   bytes_load, bytes_all
- *   bytes_store     stores a part of a plane of codes in a weight panel
+ *   bytes_store     stores a part of a plane of codes in an unpacked tile
  *   bytes_field     (v >> shift) & mask for each byte; shift may be negative
  *   bytes_look_up   table[v] for each byte, 0..15
  *   bytes_bit       from half a plane of bits: all ones where the bit of an octet is set, for vector `index`
@@ -129,7 +129,7 @@ INLINE void prefetch_block(const uint8_t *block, size_t size)
 }
 
 INLINE void matvec_q8(enum tensor_type type, const unsigned terms, const uint8_t *block, size_t tile_count,
-    size_t k, struct q8_panel x, float *out)
+    size_t k, struct q8_tile x, float *out)
 {
     const struct tile_format f = tile_formats[type];
     const unsigned groups = tile_block_elements(f) / 32, halves = 32 / f.group;

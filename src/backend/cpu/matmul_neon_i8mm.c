@@ -25,21 +25,21 @@ INLINE vec8 codes_dot(
 
 #include "backend/cpu/matmul_codes.h"
 
-#define DEFINE_MATVEC(isa, type)                                                          \
-    void isa##_matvec_##type(                                                             \
-        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out) \
-    {                                                                                     \
-        if (x.terms == 1)                                                                 \
-            neon_matvec_##type(tiles, tile_count, k, x, out);                             \
-        else                                                                              \
-            matvec_q8(TYPE_##type, 2, tiles, tile_count, k, x, out);                      \
+#define DEFINE_MATVEC(isa, type)                                                         \
+    void isa##_matvec_##type(                                                            \
+        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_tile x, float *out) \
+    {                                                                                    \
+        if (x.terms == 1)                                                                \
+            neon_matvec_##type(tiles, tile_count, k, x, out);                            \
+        else                                                                             \
+            matvec_q8(TYPE_##type, 2, tiles, tile_count, k, x, out);                     \
     }
 
 FOR_QUANTISED_TYPES(DEFINE_MATVEC, neon_i8mm)
 
 /* ---- Four tokens ---- */
 
-void neon_i8mm_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
+void neon_i8mm_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,
     bool first, float *out)
 {
     if (x.terms == 1)

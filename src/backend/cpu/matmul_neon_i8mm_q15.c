@@ -1,8 +1,8 @@
 /* Four tokens whose activations have two terms. */
 #include "backend/cpu/matmul_smmla.h"
 
-void neon_i8mm_matmul_q15(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
-    bool first, float *out)
+void neon_i8mm_matmul_q15(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets,
+    struct q8_tile x, bool first, float *out)
 {
     multiply_any(tile, k, group, offsets, 2, x, first, out);
 }

@@ -8,9 +8,9 @@
 
 /* ---- Activations ---- */
 
-void scalar_round_q8(const float *x, size_t k, unsigned terms, struct q8_panel panel, size_t width, size_t t)
+void scalar_round_q8(const float *x, size_t k, unsigned terms, struct q8_tile q8, size_t width, size_t t)
 {
-    const struct q8_steps steps = q8_steps(panel.terms, width);
+    const struct q8_steps steps = q8_steps(q8.terms, width);
     for (size_t g = 0; g < k / GROUP; g++, x += GROUP) {
         uint32_t largest = 0; /* bits of |x|: NaN > infinity > every number */
         for (size_t i = 0; i < GROUP; i++) {
@@ -23,20 +23,20 @@ void scalar_round_q8(const float *x, size_t k, unsigned terms, struct q8_panel p
         int half_sums[2] = {0, 0};
         for (size_t i = 0; i < GROUP; i++) {
             int p = inverse != 0 ? (int)nearbyintf(x[i] * inverse) : 0;
-            int8_t *at = panel.values + g * GROUP * panel.terms * width + t * steps.token +
-                         i / 8 * steps.octet + i % 8;
+            int8_t *at =
+                q8.values + g * GROUP * q8.terms * width + t * steps.token + i / 8 * steps.octet + i % 8;
             int first = terms == 2 ? (p + TERM_SCALE / 2 + 128 * TERM_SCALE) / TERM_SCALE - 128
                                    : p; /* never below 0 */
             at[0] = (int8_t)first;
-            if (panel.terms == 2)
+            if (q8.terms == 2)
                 at[steps.term] = (int8_t)(terms == 2 ? p - first * TERM_SCALE : 0);
             half_sums[i / 16] += p;
         }
         scale = !finite ? NAN : zero ? 0 : scale;
-        panel.scales[g * width + t] = terms < panel.terms ? scale / TERM_SCALE : scale;
-        panel.sums[g * width + t] = scale * (float)(half_sums[0] + half_sums[1]);
+        q8.scales[g * width + t] = terms < q8.terms ? scale / TERM_SCALE : scale;
+        q8.sums[g * width + t] = scale * (float)(half_sums[0] + half_sums[1]);
         for (size_t half = 0; half < 2; half++)
-            panel.half_sums[(g * 2 + half) * width + t] = scale * (float)half_sums[half];
+            q8.half_sums[(g * 2 + half) * width + t] = scale * (float)half_sums[half];
     }
 }
 
@@ -59,7 +59,7 @@ static int dot_octets(
 }
 
 static void matvec_q8(
-    enum tensor_type type, const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out)
+    enum tensor_type type, const uint8_t *tiles, size_t tile_count, size_t k, struct q8_tile x, float *out)
 {
     const struct tile_format format = tile_formats[type];
     const size_t tile_bytes = packing_tile_bytes(type, k), halves = 32 / format.group;
@@ -81,9 +81,9 @@ static void matvec_q8(
 }
 
 static void unpack_q8(
-    enum tensor_type type, const uint8_t *tile, size_t k, struct weight_panel out, unsigned index)
+    enum tensor_type type, const uint8_t *tile, size_t k, struct unpacked_tiles out, unsigned index)
 {
-    (void)index; /* one tile per panel */
+    (void)index; /* one tile */
     const struct tile_format format = tile_formats[type];
     const size_t halves = 32 / format.group;
     struct row_group w;
@@ -101,7 +101,7 @@ static void unpack_q8(
     }
 }
 
-void scalar_matmul_q8(struct weight_panel tile, size_t k, unsigned group, bool offsets, struct q8_panel x,
+void scalar_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,
     bool first, float *out)
 {
     const size_t halves = 32 / group;
@@ -177,15 +177,15 @@ void scalar_matmul_float(const float *tile, size_t k, const float *x, bool first
 
 /* ---- One function per type ---- */
 
-#define DEFINE_QUANTISED(isa, type)                                                                  \
-    void isa##_matvec_##type(                                                                        \
-        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out)            \
-    {                                                                                                \
-        matvec_q8(TYPE_##type, tiles, tile_count, k, x, out);                                        \
-    }                                                                                                \
-    void isa##_unpack_##type(const uint8_t *tile, size_t k, struct weight_panel out, unsigned index) \
-    {                                                                                                \
-        unpack_q8(TYPE_##type, tile, k, out, index);                                                 \
+#define DEFINE_QUANTISED(isa, type)                                                                    \
+    void isa##_matvec_##type(                                                                          \
+        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_tile x, float *out)               \
+    {                                                                                                  \
+        matvec_q8(TYPE_##type, tiles, tile_count, k, x, out);                                          \
+    }                                                                                                  \
+    void isa##_unpack_##type(const uint8_t *tile, size_t k, struct unpacked_tiles out, unsigned index) \
+    {                                                                                                  \
+        unpack_q8(TYPE_##type, tile, k, out, index);                                                   \
     }
 
 #define DEFINE_FLOAT(isa, type)                                                                             \

@@ -98,8 +98,8 @@ INLINE void dot_two_terms(
     }
 }
 
-INLINE void multiply(struct weight_panel tile, size_t k, const unsigned halves, const bool offsets,
-    const unsigned terms, struct q8_panel x, bool first, float *out)
+INLINE void multiply(struct unpacked_tiles tile, size_t k, const unsigned halves, const bool offsets,
+    const unsigned terms, struct q8_tile x, bool first, float *out)
 {
     const unsigned octets = 4 / halves;
     struct squares sums = first ? (struct squares){{{{0}}}} : load_squares(out);
@@ -129,8 +129,8 @@ INLINE void multiply(struct weight_panel tile, size_t k, const unsigned halves, 
     store_squares(sums, out);
 }
 
-INLINE void multiply_any(struct weight_panel tile, size_t k, unsigned group, bool offsets,
-    const unsigned terms, struct q8_panel x, bool first, float *out)
+INLINE void multiply_any(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets,
+    const unsigned terms, struct q8_tile x, bool first, float *out)
 {
     if (group == 32 && !offsets) /* first: gcc schedules the first case best, by 7 % */
         multiply(tile, k, 1, false, terms, x, first, out);

@@ -9,18 +9,18 @@
 #include <float.h>
 #include <math.h>
 
-#ifdef WIDE_PANELS /* matmul_q8_panel is defined */
-enum { PANEL_TILES = 2 };
+#ifdef WIDE_TILES /* matmul_q8_tile is defined */
+enum { WEIGHT_TILES = 2 };
 #else
-enum { PANEL_TILES = 1 };
+enum { WEIGHT_TILES = 1 };
 #endif
 
 /* ---- Quantised weights ---- */
 
 INLINE void unpack_q8(
-    enum tensor_type type, const uint8_t *block, size_t k, struct weight_panel out, unsigned index)
+    enum tensor_type type, const uint8_t *block, size_t k, struct unpacked_tiles out, unsigned index)
 {
-    out.values += index * (PLANE / PANEL_TILES);
+    out.values += index * (PLANE / WEIGHT_TILES);
     out.scales += index * TILE_ROWS;
     out.offsets += index * TILE_ROWS;
     const struct tile_format f = tile_formats[type];
@@ -30,25 +30,25 @@ INLINE void unpack_q8(
         for (size_t i = 0; i < groups; i++) {
             struct codes codes = load_codes(f, block + tile_codes_at(f) + i * tile_code_bytes(f));
             UNROLL
-            for (unsigned v = 0; v < 4 * VECTORS; v++, out.values += sizeof(bytes) * PANEL_TILES)
+            for (unsigned v = 0; v < 4 * VECTORS; v++, out.values += sizeof(bytes) * WEIGHT_TILES)
                 bytes_store(codes.v[v], out.values);
             UNROLL
-            for (unsigned half = 0; half < halves; half++, out.scales += TILE_ROWS * PANEL_TILES) {
+            for (unsigned half = 0; half < halves; half++, out.scales += TILE_ROWS * WEIGHT_TILES) {
                 struct levels group = group_levels(f, block, levels, i * halves + half);
                 vec8_store(group.scale, out.scales);
                 if (f.offsets) {
                     vec8_store(group.offset, out.offsets);
-                    out.offsets += TILE_ROWS * PANEL_TILES;
+                    out.offsets += TILE_ROWS * WEIGHT_TILES;
                 }
             }
         }
     }
 }
 
-#ifndef WIDE_PANELS
+#ifndef WIDE_TILES
 
-INLINE void matmul_q8_panel(struct weight_panel tile, size_t k, const unsigned halves, const bool offsets,
-    const unsigned terms, struct q8_panel x, bool first, float *out)
+INLINE void matmul_q8_tile(struct unpacked_tiles tile, size_t k, const unsigned halves, const bool offsets,
+    const unsigned terms, struct q8_tile x, bool first, float *out)
 {
     vec8 sums[QUAD];
     UNROLL
@@ -79,13 +79,13 @@ INLINE void matmul_q8_panel(struct weight_panel tile, size_t k, const unsigned h
 
 #endif
 
-DEFINE_MATMUL_Q8(ISA(matmul_q8), matmul_q8_panel)
+DEFINE_MATMUL_Q8(ISA(matmul_q8), matmul_q8_tile)
 
 /* ---- Activations ---- */
 
-void ISA(round_q8)(const float *x, size_t k, unsigned terms, struct q8_panel panel, size_t width, size_t t)
+void ISA(round_q8)(const float *x, size_t k, unsigned terms, struct q8_tile q8, size_t width, size_t t)
 {
-    const struct q8_steps steps = q8_steps(panel.terms, width);
+    const struct q8_steps steps = q8_steps(q8.terms, width);
     for (size_t g = 0; g < k / GROUP; g++, x += GROUP) {
         vec8 v[4] = {vec8_load(x), vec8_load(x + 8), vec8_load(x + 16), vec8_load(x + 24)};
         uint32_t bits = vec8_largest_bits(
@@ -101,16 +101,16 @@ void ISA(round_q8)(const float *x, size_t k, unsigned terms, struct q8_panel pan
         int sums[4];
         UNROLL
         for (unsigned o = 0; o < 4; o++) {
-            int8_t *to = panel.values + g * GROUP * panel.terms * width + t * steps.token + o * steps.octet;
+            int8_t *to = q8.values + g * GROUP * q8.terms * width + t * steps.token + o * steps.octet;
             v[o] = vec8_mul(v[o], vec8_all(inverse));
             sums[o] = terms == 1 ? vec8_store_bytes(v[o], to) : vec8_store_terms(v[o], to, to + steps.term);
-            if (terms < panel.terms)
+            if (terms < q8.terms)
                 store_octet(to + steps.term, 0);
         }
-        panel.scales[g * width + t] = terms < panel.terms ? scale * (1.0f / TERM_SCALE) : scale;
-        panel.sums[g * width + t] = scale * (float)(sums[0] + sums[1] + sums[2] + sums[3]);
-        panel.half_sums[(g * 2) * width + t] = scale * (float)(sums[0] + sums[1]);
-        panel.half_sums[(g * 2 + 1) * width + t] = scale * (float)(sums[2] + sums[3]);
+        q8.scales[g * width + t] = terms < q8.terms ? scale * (1.0f / TERM_SCALE) : scale;
+        q8.sums[g * width + t] = scale * (float)(sums[0] + sums[1] + sums[2] + sums[3]);
+        q8.half_sums[(g * 2) * width + t] = scale * (float)(sums[0] + sums[1]);
+        q8.half_sums[(g * 2 + 1) * width + t] = scale * (float)(sums[2] + sums[3]);
     }
 }
 
@@ -203,18 +203,17 @@ void ISA(matmul_float)(const float *tile, size_t k, const float *x, bool first, 
 
 /* ---- One function per type ---- */
 
-#define DEFINE_QUANTISED(unused, type)                                                              \
-    void ISA(matvec_##type)(                                                                        \
-        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_panel x, float *out)           \
-    {                                                                                               \
-        if (x.terms == 1)                                                                           \
-            matvec_q8(TYPE_##type, 1, tiles, tile_count, k, x, out);                                \
-        else                                                                                        \
-            matvec_q8(TYPE_##type, 2, tiles, tile_count, k, x, out);                                \
-    }                                                                                               \
-    void ISA(unpack_##type)(const uint8_t *tile, size_t k, struct weight_panel out, unsigned index) \
-    {                                                                                               \
-        unpack_q8(TYPE_##type, tile, k, out, index);                                                \
+#define DEFINE_QUANTISED(unused, type)                                                                       \
+    void ISA(matvec_##type)(const uint8_t *tiles, size_t tile_count, size_t k, struct q8_tile x, float *out) \
+    {                                                                                                        \
+        if (x.terms == 1)                                                                                    \
+            matvec_q8(TYPE_##type, 1, tiles, tile_count, k, x, out);                                         \
+        else                                                                                                 \
+            matvec_q8(TYPE_##type, 2, tiles, tile_count, k, x, out);                                         \
+    }                                                                                                        \
+    void ISA(unpack_##type)(const uint8_t *tile, size_t k, struct unpacked_tiles out, unsigned index)        \
+    {                                                                                                        \
+        unpack_q8(TYPE_##type, tile, k, out, index);                                                         \
     }
 
 #define DEFINE_FLOAT(unused, type)                                                                         \

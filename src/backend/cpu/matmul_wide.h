@@ -1,4 +1,4 @@
-/* The sums of a wide panel, 16 tokens by 16 rows, in registers of AVX-512; for matmul_avx512.c and
+/* The sums of a wide tile, 16 tokens by 16 rows, in registers of AVX-512; for matmul_avx512.c and
  * matmul_amx.c. */
 #ifndef CPU_MATMUL_WIDE_H
 #define CPU_MATMUL_WIDE_H
@@ -30,7 +30,7 @@ INLINE void wide_store(struct wide_sums sums, float *out)
         _mm512_storeu_ps(out + t * 2 * TILE_ROWS, sums.v[t]);
 }
 
-INLINE struct wide_levels wide_levels(struct weight_panel tile, size_t i, const bool offsets)
+INLINE struct wide_levels wide_levels(struct unpacked_tiles tile, size_t i, const bool offsets)
 {
     return (struct wide_levels){_mm512_loadu_ps(tile.scales + i * 2 * TILE_ROWS),
         offsets ? _mm512_loadu_ps(tile.offsets + i * 2 * TILE_ROWS) : _mm512_setzero_ps()};
@@ -38,7 +38,7 @@ INLINE struct wide_levels wide_levels(struct weight_panel tile, size_t i, const 
 
 /* One step of the sum that kernels.h defines, for token t. */
 INLINE void wide_add(struct wide_sums *sums, unsigned t, __m512i dot, struct wide_levels levels,
-    struct q8_panel x, size_t g, const unsigned halves, unsigned half, const bool offsets)
+    struct q8_tile x, size_t g, const unsigned halves, unsigned half, const bool offsets)
 {
     __m512 scale = _mm512_mul_ps(levels.scale, _mm512_set1_ps(x.scales[g * WIDE_TOKENS + t]));
     sums->v[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, sums->v[t]);

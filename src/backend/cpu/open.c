@@ -57,9 +57,9 @@ static void *take(struct work_layout *layout, size_t count, size_t size)
     return piece;
 }
 
-static struct q8_panel take_panel(struct work_layout *layout, size_t rows, size_t k)
+static struct q8_tile take_q8_tile(struct work_layout *layout, size_t rows, size_t k)
 {
-    return (struct q8_panel){.values = take(layout, rows * k, 2),
+    return (struct q8_tile){.values = take(layout, rows * k, 2),
         .scales = take(layout, rows * (k / 32), sizeof(float)),
         .sums = take(layout, rows * (k / 32), sizeof(float)),
         .half_sums = take(layout, rows * (k / 16), sizeof(float))};
@@ -69,17 +69,17 @@ static void take_scratch(const struct executor *executor, const struct needs *ne
     struct work_layout *layout, struct scratch *scratch)
 {
     const size_t rows = (executor->options.batch + WIDE_TOKENS - 1) / WIDE_TOKENS * WIDE_TOKENS,
-                 panel_rows = (size_t)executor->kernels->panel_tiles * TILE_ROWS,
+                 tile_rows = (size_t)executor->kernels->weight_tiles * TILE_ROWS,
                  vocabulary = executor->program->vocabulary;
     scratch->private_buffers = take(layout, executor->single.private_bytes, 1);
-    for (int i = 0; i < MAX_PANELS; i++)
-        scratch->x[i] = take_panel(layout, 1, needs->q8_columns);
+    for (int i = 0; i < MAX_Q8_INPUTS; i++)
+        scratch->x[i] = take_q8_tile(layout, 1, needs->q8_columns);
     for (int i = 0; i < 2; i++) {
-        scratch->tiles[i].values = take(layout, panel_rows * K_PART, 1);
-        scratch->tiles[i].scales = take(layout, panel_rows * K_PART / 16, sizeof(float));
-        scratch->tiles[i].offsets = take(layout, panel_rows * K_PART / 16, sizeof(float));
+        scratch->tiles[i].values = take(layout, tile_rows * K_PART, 1);
+        scratch->tiles[i].scales = take(layout, tile_rows * K_PART / 16, sizeof(float));
+        scratch->tiles[i].offsets = take(layout, tile_rows * K_PART / 16, sizeof(float));
         scratch->float_tiles[i] = take(layout, needs->float_columns ? TILE_ROWS * K_PART : 0, sizeof(float));
-        scratch->sums[i] = take(layout, rows * panel_rows, sizeof(float));
+        scratch->sums[i] = take(layout, rows * tile_rows, sizeof(float));
     }
     scratch->queries = take(layout, needs->query_elements, sizeof(float));
     scratch->outputs = take(layout, needs->query_elements, sizeof(float));
@@ -101,7 +101,7 @@ static void take_work_memory(struct executor *executor, const struct needs *need
                                 ? executor->single.group_count
                                 : executor->batch.group_count;
     executor->arena = take(layout, arena, 1);
-    executor->x = take_panel(layout, rows, needs->q8_columns);
+    executor->x = take_q8_tile(layout, rows, needs->q8_columns);
     executor->float_x = take(layout, rows * needs->float_columns, sizeof(float));
     executor->tokens = take(layout, (size_t)options->slots * (options->context + 1), sizeof(int32_t));
     executor->cosines = take(
@@ -185,7 +185,7 @@ enum salvo_status executor_open(
     executor->program = program;
     executor->options = *options;
     TRY(choose_kernels(executor));
-    TRY(lower_single_and_batch(program, options, (struct lowering_options){.max_rounded = MAX_PANELS},
+    TRY(lower_single_and_batch(program, options, (struct lowering_options){.max_rounded = MAX_Q8_INPUTS},
         &executor->tables, &executor->single, &executor->batch));
     TRY(team_open(options->threads, options->pin, 2 * program->op_count, &executor->team));
     executor->options.threads = team_threads(executor->team);

@@ -1,6 +1,6 @@
 /*
  * Matmul groups. Four or eight rows are multiplied together with a tile that is unpacked once. Rows that do
- * not fill such a panel are multiplied one by one with packed tiles, which costs less than computing the
+ * not fill such a tile are multiplied one by one with packed tiles, which costs less than computing the
  * missing rows. Both add in the same order, so the results of a row do not depend on the rows beside it.
  */
 #include "backend/cpu/executor.h"
@@ -57,20 +57,20 @@ void matmul_enter(struct executor *executor, const struct group *group, uint32_t
         rows_run_op(executor, &executor->program->ops[group->first_op + i], 0, thread);
     for (uint32_t i = 0; i < group->rounded_count; i++) {
         buffer_id source = group->rounded_inputs[i];
-        struct q8_panel *panel = &executor->scratch[thread].x[i];
-        panel->terms = row_terms(executor, group->fine_inputs >> i & 1, group->rows, 0);
+        struct q8_tile *q8 = &executor->scratch[thread].x[i];
+        q8->terms = row_terms(executor, group->fine_inputs >> i & 1, group->rows, 0);
         executor->kernels->round_q8(row_of(executor, source, 0, thread),
-            executor->program->buffers[source].columns, panel->terms, *panel, 1, 0);
+            executor->program->buffers[source].columns, q8->terms, *q8, 1, 0);
     }
 }
 
 /* The rounded row that a matmul reads. */
-static struct q8_panel panel_of(const struct executor *executor, const struct group *group,
-    const struct op *op, uint32_t row, uint32_t thread)
+static struct q8_tile tile_of(const struct executor *executor, const struct group *group, const struct op *op,
+    uint32_t row, uint32_t thread)
 {
     uint32_t i = 0;
     if (executor->plan->capacity[ROWS_TOKENS] != 1)
-        return row_panel(
+        return row_tile(
             executor, op->matmul.fine, group->rows, row, executor->program->buffers[op->inputs[0]].columns);
     while (group->rounded_inputs[i] != op->inputs[1])
         i++;
@@ -86,7 +86,7 @@ static void multiply_one_row(struct executor *executor, const struct group *grou
     const bool single = executor->plan->capacity[ROWS_TOKENS] == 1;
     if (op->matmul.rounding == ROUNDING_Q8) {
         executor->kernels->matvec_q8[weight->type](
-            tiles, count, weight->columns, panel_of(executor, group, op, row, thread), sums);
+            tiles, count, weight->columns, tile_of(executor, group, op, row, thread), sums);
     } else {
         executor->kernels->matvec_float[weight->type](tiles, count, weight->columns,
             single ? row_of(executor, op->inputs[1], 0, thread) : executor->float_x + row * weight->columns,
@@ -172,9 +172,9 @@ static void work_on_one_row(struct executor *executor, const struct group *group
         row + 1, thread);
 }
 
-/* The tiles of a panel times rows first .. end-1 into sums [row - first][rows of a panel], in parts of K. */
+/* The weight tiles times rows first .. end-1 into sums [row - first][rows of the tiles], in parts of K. */
 static void multiply_rows_q8(struct executor *executor, const struct op *op, uint32_t tile, uint32_t tiles,
-    uint32_t first, uint32_t end, struct weight_panel unpacked, float *sums)
+    uint32_t first, uint32_t end, struct unpacked_tiles unpacked, float *sums)
 {
     const struct program_buffer *weight = &executor->program->buffers[op->inputs[0]];
     const struct weight *packed = &executor->weights[op->inputs[0]];
@@ -186,12 +186,12 @@ static void multiply_rows_q8(struct executor *executor, const struct op *op, uin
         size_t now = k - part < K_PART ? k - part : K_PART;
         const uint8_t *at =
             packed->tiles + tile * packed->tile_bytes + packing_tile_bytes(weight->type, part);
-        for (uint32_t i = 0; i < kernels->panel_tiles; i++) /* a panel that lacks a tile has another twice */
+        for (uint32_t i = 0; i < kernels->weight_tiles; i++) /* if one is missing, another is there twice */
             kernels->unpack_q8[weight->type](at + (i < tiles ? i : 0) * packed->tile_bytes, now, unpacked, i);
-        for (uint32_t row = first; row < end; row += kernels->panel_tokens) {
-            struct q8_panel x = tokens_panel(executor, op->matmul.fine, op->rows, row, k, part);
+        for (uint32_t row = first; row < end; row += kernels->tile_tokens) {
+            struct q8_tile x = tokens_tile(executor, op->matmul.fine, op->rows, row, k, part);
             kernels->matmul_q8(unpacked, now, group, offsets, x, part == 0,
-                sums + (size_t)(row - first) * kernels->panel_tiles * TILE_ROWS);
+                sums + (size_t)(row - first) * kernels->weight_tiles * TILE_ROWS);
         }
     }
 }
@@ -213,7 +213,7 @@ static void multiply_rows_float(struct executor *executor, const struct op *op, 
     }
 }
 
-static void work_on_panels(struct executor *executor, const struct group *group, const struct op *op,
+static void work_on_tiles(struct executor *executor, const struct group *group, const struct op *op,
     uint32_t tile, uint32_t tiles, uint32_t first, uint32_t end, uint32_t thread)
 {
     struct scratch *scratch = &executor->scratch[thread];
@@ -226,7 +226,7 @@ static void work_on_panels(struct executor *executor, const struct group *group,
                 executor, matrix, tile, first, end, scratch->float_tiles[i], scratch->sums[i]);
     }
     const size_t width =
-        group->rounding == ROUNDING_Q8 ? executor->kernels->panel_tiles * TILE_ROWS : TILE_ROWS;
+        group->rounding == ROUNDING_Q8 ? executor->kernels->weight_tiles * TILE_ROWS : TILE_ROWS;
     finish_tiles(executor, group, op, tile, tiles, scratch->sums, width, first, end, thread);
 }
 
@@ -241,9 +241,9 @@ static void work_on_rows(struct executor *executor, const struct group *group, c
     uint32_t tile, uint32_t count, uint32_t thread)
 {
     const uint32_t live = executor->live[group->rows],
-                   panel_end = panel_rows(executor, live, group->rounding);
+                   tiled_end = tiled_rows(executor, live, group->rounding);
     const bool integers = group->rounding == ROUNDING_Q8;
-    const uint32_t panel_tiles = integers ? executor->kernels->panel_tiles : 1;
+    const uint32_t weight_tiles = integers ? executor->kernels->weight_tiles : 1;
     const size_t row_bytes =
         executor->program->buffers[op->inputs[1]].columns * (integers ? 1 : sizeof(float));
     const uint32_t at_once = live == 1 ? TILES_AT_ONCE : tiles_in_cache(executor, op);
@@ -253,12 +253,12 @@ static void work_on_rows(struct executor *executor, const struct group *group, c
         const uint32_t end = first + block < live ? first + block : live;
         for (uint32_t begin = tile; begin < tile + count; begin += at_once) {
             const uint32_t tiles = tile + count - begin < at_once ? tile + count - begin : at_once;
-            for (uint32_t i = begin; first < panel_end && i < begin + tiles; i += panel_tiles) {
-                work_on_panels(executor, group, op, i,
-                    begin + tiles - i < panel_tiles ? begin + tiles - i : panel_tiles, first,
-                    end < panel_end ? end : panel_end, thread);
+            for (uint32_t i = begin; first < tiled_end && i < begin + tiles; i += weight_tiles) {
+                work_on_tiles(executor, group, op, i,
+                    begin + tiles - i < weight_tiles ? begin + tiles - i : weight_tiles, first,
+                    end < tiled_end ? end : tiled_end, thread);
             }
-            for (uint32_t row = first < panel_end ? panel_end : first; row < end; row++)
+            for (uint32_t row = first < tiled_end ? tiled_end : first; row < end; row++)
                 work_on_one_row(executor, group, op, begin, tiles, row, thread);
         }
     }

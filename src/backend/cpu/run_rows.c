@@ -145,83 +145,82 @@ unsigned row_terms(const struct executor *executor, bool fine, enum row_kind row
     return rows != ROWS_RUNS && executor->rows[token].position < EARLY_POSITIONS ? 2 : 1;
 }
 
-struct q8_panel tokens_panel(
+struct q8_tile tokens_tile(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns, size_t k)
 {
-    const struct q8_panel x = executor->x;
-    const uint32_t width = executor->kernels->panel_tokens;
+    const struct q8_tile x = executor->x;
+    const uint32_t width = executor->kernels->tile_tokens;
     const size_t groups = (row * columns + k * width) / 32;
     const uint32_t live = executor->live[rows], end = row + width < live ? row + width : live;
     const bool late = rows == ROWS_TOKENS && row >= executor->early_end; /* called for every tile */
     unsigned terms = fine ? row_terms(executor, fine, rows, row) : 1;
     for (uint32_t i = row; i < end && terms == 1 && !late; i++)
         terms = row_terms(executor, fine, rows, i);
-    return (struct q8_panel){x.values + row * columns * 2 + k * width * terms, x.scales + groups,
+    return (struct q8_tile){x.values + row * columns * 2 + k * width * terms, x.scales + groups,
         x.sums + groups, x.half_sums + groups * 2, terms};
 }
 
-struct q8_panel row_panel(
+struct q8_tile row_tile(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns)
 {
-    const struct q8_panel x = executor->x;
+    const struct q8_tile x = executor->x;
     const size_t groups = row * columns / 32;
-    return (struct q8_panel){x.values + row * columns * 2, x.scales + groups, x.sums + groups,
+    return (struct q8_tile){x.values + row * columns * 2, x.scales + groups, x.sums + groups,
         x.half_sums + groups * 2, row_terms(executor, fine, rows, row)};
 }
 
-uint32_t panel_rows(const struct executor *executor, uint32_t live, enum rounding rounding)
+uint32_t tiled_rows(const struct executor *executor, uint32_t live, enum rounding rounding)
 {
     if (rounding != ROUNDING_Q8)
         return live % OCTET < 4 ? live / OCTET * OCTET : live;
-    if (executor->kernels->panel_tokens == WIDE_TOKENS)
-        return live % WIDE_TOKENS < executor->kernels->panel_least ? live / WIDE_TOKENS * WIDE_TOKENS : live;
+    if (executor->kernels->tile_tokens == WIDE_TOKENS)
+        return live % WIDE_TOKENS < executor->kernels->least_tokens ? live / WIDE_TOKENS * WIDE_TOKENS : live;
     return live % QUAD == 3 && live > QUAD ? live : live / QUAD * QUAD;
 }
 
-/* Stores one row where the matmul reads it: in a panel of several tokens or, behind these, on its own. */
+/* Stores one row where the matmul reads it: in a tile of several tokens or, behind these, on its own. */
 static void round_row(struct executor *executor, const struct group *group, uint32_t row, bool alone)
 {
     const size_t k = executor->program->buffers[group->rounded].columns;
     const float *x = row_of(executor, group->rounded, row, 0);
-    const uint32_t tokens = executor->kernels->panel_tokens;
+    const uint32_t tokens = executor->kernels->tile_tokens;
     if (group->rounding == ROUNDING_Q8) {
         const unsigned terms = row_terms(executor, group->fine, group->rows, row);
-        const struct q8_panel panel =
-            alone ? row_panel(executor, group->fine, group->rows, row, k)
-                  : tokens_panel(executor, group->fine, group->rows, row / tokens * tokens, k, 0);
-        executor->kernels->round_q8(x, k, terms, panel, alone ? 1 : tokens, alone ? 0 : row % tokens);
+        const struct q8_tile q8 =
+            alone ? row_tile(executor, group->fine, group->rows, row, k)
+                  : tokens_tile(executor, group->fine, group->rows, row / tokens * tokens, k, 0);
+        executor->kernels->round_q8(x, k, terms, q8, alone ? 1 : tokens, alone ? 0 : row % tokens);
     } else {
         const size_t width = alone ? 1 : OCTET;
-        float *panel = executor->float_x + row / width * width * k + row % width;
+        float *octet = executor->float_x + row / width * width * k + row % width;
         for (size_t i = 0; i < k; i++)
-            panel[i * width] = group->rounding == ROUNDING_F16 ? f16_rounded(x[i]) : x[i];
+            octet[i * width] = group->rounding == ROUNDING_F16 ? f16_rounded(x[i]) : x[i];
     }
 }
 
-/* Rows between the last live one and the end of its panel are zeros: computed, never stored. */
-static void pad_panel(struct executor *executor, const struct group *group, uint32_t live)
+/* Rows between the last live one and the end of its tile are zeros: computed, never stored. */
+static void pad_tile(struct executor *executor, const struct group *group, uint32_t live)
 {
     const size_t k = executor->program->buffers[group->rounded].columns;
     if (group->rounding == ROUNDING_Q8) {
-        const size_t width = executor->kernels->panel_tokens;
-        const struct q8_panel panel =
-            tokens_panel(executor, group->fine, group->rows, (uint32_t)(live / width * width), k, 0);
+        const size_t width = executor->kernels->tile_tokens;
+        const struct q8_tile q8 =
+            tokens_tile(executor, group->fine, group->rows, (uint32_t)(live / width * width), k, 0);
         static const float zeros[GROUP];
         for (size_t g = 0; g < k / GROUP; g++) {
-            const struct q8_panel part = {panel.values + g * GROUP * width * panel.terms,
-                panel.scales + g * width, panel.sums + g * width, panel.half_sums + g * 2 * width,
-                panel.terms};
+            const struct q8_tile part = {q8.values + g * GROUP * width * q8.terms, q8.scales + g * width,
+                q8.sums + g * width, q8.half_sums + g * 2 * width, q8.terms};
             for (size_t t = live % width; t < width; t++)
-                executor->kernels->round_q8(zeros, GROUP, panel.terms, part, width, t);
+                executor->kernels->round_q8(zeros, GROUP, q8.terms, part, width, t);
         }
     } else {
-        float *panel = executor->float_x + live / OCTET * OCTET * k;
+        float *octet = executor->float_x + live / OCTET * OCTET * k;
         for (size_t i = 0; i < k; i++)
-            memset(panel + i * OCTET + live % OCTET, 0, (OCTET - live % OCTET) * sizeof *panel);
+            memset(octet + i * OCTET + live % OCTET, 0, (OCTET - live % OCTET) * sizeof *octet);
     }
 }
 
-/* Adjacent rows share the cache lines of a panel, so a task takes whole panels. */
+/* Adjacent rows share the cache lines of a tile, so a task takes whole tiles. */
 static uint32_t rows_per_task(const struct group *group)
 {
     return group->rounded == NO_BUFFER ? 1 : OCTET;
@@ -236,7 +235,7 @@ uint32_t rows_tasks(const struct executor *executor, const struct group *group)
 void rows_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
 {
     const uint32_t live = executor->live[group->rows], block = rows_per_task(group);
-    const uint32_t panel_end = panel_rows(executor, live, group->rounding);
+    const uint32_t tiled_end = tiled_rows(executor, live, group->rounding);
     uint32_t end = (task + 1) * block < live ? (task + 1) * block : live;
     for (uint32_t row = task * block; row < end; row++) {
         for (uint32_t i = 0; i < group->op_count; i++) {
@@ -246,9 +245,9 @@ void rows_work(struct executor *executor, const struct group *group, uint32_t ta
                 recurrent_store_row(executor, op, row, thread);
         }
         if (group->rounded != NO_BUFFER)
-            round_row(executor, group, row, row >= panel_end);
+            round_row(executor, group, row, row >= tiled_end);
     }
-    const uint32_t width = group->rounding == ROUNDING_Q8 ? executor->kernels->panel_tokens : OCTET;
-    if (group->rounded != NO_BUFFER && end == live && panel_end == live && live % width)
-        pad_panel(executor, group, live);
+    const uint32_t width = group->rounding == ROUNDING_Q8 ? executor->kernels->tile_tokens : OCTET;
+    if (group->rounded != NO_BUFFER && end == live && tiled_end == live && live % width)
+        pad_tile(executor, group, live);
 }

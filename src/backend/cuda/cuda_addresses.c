@@ -27,7 +27,7 @@ static bool has_attention(const struct phase_builder *builder, uint32_t first_op
 bool phase_is_finer(const struct phase_builder *builder, uint32_t first_op)
 {
     const uint32_t end = builder->program->op_count;
-    if (builder->plan == &builder->executor->debug) /* which is compared with what the program says */
+    if (builder->plan == &builder->executor->debug) /* verify compares it with the program's result */
         return false;
     return builder->plan == &builder->executor->single
                ? has_attention(builder, 0, end)

@@ -90,7 +90,7 @@ static uint32_t largest(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Bytes of the scales of a unpacked block, and of the inputs of a token: weights may have scales for groups
+/* Bytes of the scales of an unpacked block, and of the inputs of a token: weights may have scales for groups
  * of 16 or 32 columns, and offsets. */
 struct weight_format {
     uint32_t scale_bytes, token_bytes;
@@ -141,15 +141,15 @@ static uint32_t gemm_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32
                                                       : gemm_float_bytes(gemm, tokens, warps);
 }
 
-/* As gemm_wide.cu divides it: weights and inputs of some stages; in the end sums are there, and take less. */
+/* As gemm_wide.cu divides it: weights and inputs of some stages. The sums at the end need less memory. */
 static uint32_t gemm_wide_bytes(uint32_t tokens, uint32_t stages)
 {
     const uint32_t chunks = GEMM_WIDE_COLUMNS * 2 / 16;
     return stages * (GEMM_WIDE_ROWS * GEMM_WIDE_COLUMNS * 2 + chunks * (tokens * 16 + 16));
 }
 
-/* The launch for warpgroups, or none: where too few multiprocessors would have something to do. Blocks that
- * share rows of weights are neighbours, so that these are brought once from memory. */
+/* The launch for warpgroups; none if too few multiprocessors would have work. Blocks that share rows of
+ * weights are neighbours, so that the rows are read from memory once. */
 static struct cuda_launch gemm_wide_launch(
     const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
 {
@@ -179,7 +179,7 @@ static struct cuda_launch gemm_wide_launch(
     return launch;
 }
 
-/* A stage of gemm_split.cu: weights and inputs of one part. In the end sums are there, and take less. */
+/* A stage of gemm_split.cu: weights and inputs of one part. The sums at the end need less memory. */
 static uint32_t gemm_split_stage(const struct cuda_gemm *gemm, uint32_t tokens)
 {
     const uint32_t chunks = CUDA_TILE_COLUMNS * 2 / 16;
@@ -189,8 +189,8 @@ static uint32_t gemm_split_stage(const struct cuda_gemm *gemm, uint32_t tokens)
     return GEMM_SPLIT_ROWS / CUDA_TILE_ROWS * tile_bytes + chunks * (tokens * 16 + 16);
 }
 
-/* Into how many blocks the columns are divided: so that all multiprocessors have something to do, and none
- * has more parts than it needs to have. */
+/* The number of blocks that divide the columns: all multiprocessors have work, and none has more parts than
+ * necessary. */
 static uint32_t gemm_splits(uint32_t parts, uint32_t blocks, uint32_t room)
 {
     uint32_t splits = blocks ? room / blocks : 1;
@@ -231,7 +231,7 @@ static struct cuda_launch gemm_split_launch(
     const uint32_t sizes = capacity <= 128 && !is_all_f16(gemm) ? 3 : sizeof names / sizeof *names;
     while (size + 1 < sizes && fewest << size < capacity)
         size++;
-    /* Few tokens to a block where many multiprocessors would else be idle. */
+    /* A block has few tokens if many multiprocessors would be idle otherwise. */
     while (size > 0 &&
            blocks * divide_up(capacity, fewest << size) * most_splits < room->multiprocessors * 3 / 4)
         size--;
@@ -265,14 +265,14 @@ struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, c
 #undef SIZES
     static const uint32_t tokens[] = {GEMM_FEW_TOKENS, GEMM_SOME_TOKENS, GEMM_MANY_TOKENS};
     const bool glu = gemm->glu != ACTIVATION_NONE, quantised = gemm->packed_input.rounding == ROUNDING_Q8;
-    /* As many tokens to a block as leave none of the multiprocessors idle. */
+    /* A block has as many tokens as leave no multiprocessor idle. */
     uint32_t blocks = 0, size = capacity < GEMM_MANY_CAPACITY ? 1 : 2;
     for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
         blocks += divide_up(gemm->matmuls[i].matrix.rows, GEMM_ROWS);
     while (size > 0 && (capacity <= tokens[size - 1] ||
                            blocks * divide_up(capacity, tokens[size]) < room->multiprocessors))
         size--;
-    /* As few passes as possible, and in those as few warps. */
+    /* As few passes as possible, then as few warps as possible. */
     const uint32_t parts = gemm->matmuls[0].matrix.parts, each = quantised && !glu ? 1 : 2,
                    most = quantised && size == 2 ? GEMM_WARPS / 2 : GEMM_WARPS / each,
                    passes = divide_up(parts, most);
@@ -331,7 +331,7 @@ struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t 
     };
 }
 
-/* Chunks of runs are whole, but for their last. */
+/* All chunks of a run but the last are complete. */
 static uint32_t most_chunks(uint32_t capacity, uint32_t slots)
 {
     return capacity / WKV7_TOKENS + (slots < capacity ? slots : capacity);

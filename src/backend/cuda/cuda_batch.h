@@ -45,8 +45,8 @@ extern "C" {
 
 enum {
     GEMM_MATMULS = 8,     /* that one launch can do */
-    GEMM_ROWS = 32,       /* of a matrix, done by one block */
-    GEMM_FEW_TOKENS = 16, /* done by one block, as `few`, `some` or `many` of the kernels */
+    GEMM_ROWS = 32,       /* rows of a matrix that one block computes */
+    GEMM_FEW_TOKENS = 16, /* tokens that one block computes, as `few`, `some` or `many` of the kernels */
     GEMM_SOME_TOKENS = 32,
     GEMM_MANY_TOKENS = 64,
     GEMM_MANY_CAPACITY = 256, /* from here on */
@@ -76,7 +76,7 @@ enum {
     GEMM_SPLIT_MOST = 8,         /* blocks of a cluster */
     GEMM_SPLIT_LEAST_STAGES = 3, /* of its ring */
     GEMM_SPLIT_MOST_STAGES = 8,
-    GEMM_SPLIT_SHARED = 200000, /* bytes of shared memory of a device that has room for them */
+    GEMM_SPLIT_SHARED = 200000, /* bytes of shared memory that a device needs for them */
     BEGIN_THREADS = 512,
     ANGLES_THREADS = 64,
     ROWS_THREADS = 256,
@@ -86,14 +86,14 @@ enum {
                                             Rows that no norm reads whole may have several blocks */
     END_THREADS = 128,
     FLASH_QUERIES = 16,  /* pairs of token and head that a block works on */
-    FLASH_WARPS = 4,     /* among which it divides the keys */
-    FLASH_FEW_WARPS = 3, /* where shared memory has no room for those of four */
+    FLASH_WARPS = 4,     /* warps that divide the keys */
+    FLASH_FEW_WARPS = 3, /* if shared memory has no room for four */
     FLASH_KEYS = 32,     /* that a warp takes at once */
     FLASH_ANY_KEYS = 32,
     WKV7_WARPS = 2,        /* each has four values of a head */
-    WKV7_TOKENS = 16,      /* brought to shared memory at once; of a chunk */
+    WKV7_TOKENS = 16,      /* tokens that are loaded to shared memory at once; tokens of a chunk */
     WKV7_CHUNK_DIM = 64,   /* the head_dim that chunks are for */
-    WKV7_CHUNK_VALUES = 8, /* of a head, done by one block */
+    WKV7_CHUNK_VALUES = 8, /* values of a head that one block computes */
     WKV7_CHUNK_RUNS = 8,   /* that are done at once */
     WKV7_CHUNK_BYTES =
         4 * (4 * WKV7_TOKENS * WKV7_CHUNK_DIM + 2 * WKV7_TOKENS * (WKV7_TOKENS + 4) + WKV7_CHUNK_DIM + 4),
@@ -122,7 +122,7 @@ struct cuda_packed_input {
 struct cuda_norm_rows {
     uint64_t token_rows; /* struct cuda_row [T]: the tokens of the step */
     uint64_t x, weight;  /* x: [T][columns] */
-    uint64_t out;        /* what was rounded, [T][columns], or 0 */
+    uint64_t out;        /* a copy of the rounded rows, [T][columns], or 0 */
     struct cuda_packed_input packed_input;
     uint32_t rows;    /* enum row_kind: tokens or outputs */
     uint32_t columns; /* a multiple of 4 */

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* After these nothing in the context works any more; they stay with it until the last user releases it. */
+/* After these errors the context is unusable until its last user releases it. */
 static bool is_fatal(int result)
 {
     return result == 4 || result == 214 || result == 220 || result == 226 || result == 709 ||
@@ -57,8 +57,8 @@ cleanup:
     return status;
 }
 
-/* The last release destroys the context, and with it an error that stays. A reset would destroy it under all
- * others in the process that use it. */
+/* The last release destroys the context with its error. A reset would also destroy it for all other users in
+ * the process. */
 void cuda_context_close(struct cuda_context *context)
 {
     unsigned flags;

@@ -9,7 +9,7 @@
 #define SYMBOL_NAME(name, symbol, parameters) .name = #symbol,
 const struct cuda_driver_symbols cuda_driver_symbols = {CUDA_DRIVER_CALLS(SYMBOL_NAME)};
 
-/* Launches with attributes and the graphs that are used came with 12.0. */
+/* Version 12.0 introduced launches with attributes and the graph functions in use. */
 enum { OLDEST_DRIVER = 12000 };
 
 static struct {

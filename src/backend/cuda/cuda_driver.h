@@ -28,8 +28,7 @@ enum cuda_driver_result {
 
 enum cuda_attribute {
     CUDA_ATTRIBUTE_MULTIPROCESSORS = 16,
-    CUDA_ATTRIBUTE_WATCHDOG =
-        17, /* the system ends kernels that run for long, since the device has a display */
+    CUDA_ATTRIBUTE_WATCHDOG = 17, /* the system ends long kernels, because the device has a display */
     CUDA_ATTRIBUTE_CAN_MAP_HOST_MEMORY = 19,
     CUDA_ATTRIBUTE_MEMORY_CLOCK = 36, /* kHz */
     CUDA_ATTRIBUTE_BUS_WIDTH = 37,    /* bits */
@@ -138,7 +137,7 @@ struct cuda_driver_symbols {
 
 extern const struct cuda_driver_symbols cuda_driver_symbols;
 
-/* Opens the library once per process. NULL: it is not there or too old, as *out_why (may be NULL) says. */
+/* Opens the library once per process. NULL: it is missing or too old; *out_why (may be NULL) says which. */
 const struct cuda_driver *cuda_driver_open(const char **out_why);
 
 /* "13.0" from 13000. */
@@ -174,7 +173,7 @@ const struct cuda_device *cuda_device_at(uint32_t number);
 /* For an error: why there is no device. */
 const char *cuda_devices_why_none(void);
 
-/* Why one that the driver has cannot be used; NULL beyond the last. */
+/* Why a device of the driver cannot be used; NULL beyond the last such device. */
 const char *cuda_devices_unusable(uint32_t index);
 
 enum salvo_status cuda_context_open(struct cuda_context *context, uint32_t number);

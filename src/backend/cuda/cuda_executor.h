@@ -1,4 +1,4 @@
-/* A program on a CUDA device: its plans as tables and graphs, weights, state, and the steps on their way.
+/* A program on a CUDA device: its plans as tables and graphs, weights, state, and the steps in flight.
  * Private to backend/cuda. */
 #ifndef CUDA_CUDA_EXECUTOR_H
 #define CUDA_CUDA_EXECUTOR_H
@@ -12,15 +12,12 @@
 #include "backend/cuda/cuda_driver.h"
 #include "backend/cuda/cuda_plan.h"
 
-/*
- * How plans for one token are fitted into shared memory; the next one is tried where one does not fit.
- * Tight: inputs of matmuls are taken in pieces, rows of matrices are cut into slices, and attention and
- * sampling use the memory of packed inputs and partial sums. Tightest: chunks of weights are half as
- * large, too.
- */
+/* How plans for one token are fitted into shared memory, tried in this order. Tight: inputs of matmuls are
+ * processed in pieces, rows of matrices are cut into slices, and attention and sampling use the memory of
+ * packed inputs and partial sums. Tightest: chunks of weights are also half as large. */
 enum cuda_fit { CUDA_FIT_ROOMY, CUDA_FIT_TIGHT, CUDA_FIT_TIGHTEST };
 
-/* Memory of one kind, as it is divided; without an address it only counts. */
+/* Memory of one kind while it is divided; without an address it only counts bytes. */
 struct cuda_region {
     cuda_address base;
     uint64_t used;
@@ -36,7 +33,7 @@ struct cuda_weight {
 struct cuda_scratch {
     cuda_address arena;
     const size_t *offsets;
-    cuda_address spilled;       /* buffers that the plan has private, where they do not fit shared memory */
+    cuda_address spilled;       /* private buffers of the plan that do not fit into shared memory */
     cuda_address packed_inputs; /* rounded rows of many tokens */
     cuda_address tagged_words;  /* single token: values between phases */
 };
@@ -108,7 +105,7 @@ struct cuda_plan {
     cuda_graph_exec graph;
 };
 
-/* A step on its way. Entries and tickets count from 1; a step that repeats may take several entries. */
+/* A step in flight. Entries and tickets count from 1; a step that repeats may take several entries. */
 struct cuda_ticket {
     uint64_t ticket, last_entry;
     uint32_t run_count, token_count;
@@ -131,7 +128,7 @@ struct executor {
     struct backend_options options;
     struct cuda_context context;
     const struct cuda_device *device;
-    struct arena tables; /* what lives as long as the executor and is small */
+    struct arena tables; /* small tables that live as long as the executor */
 
     cuda_queue queue;
     cuda_module_handle modules[CUDA_MODULES];
@@ -149,8 +146,9 @@ struct executor {
     enum cuda_fit fit;
     uint32_t flags; /* that every launch of the decode kernel gets */
 
-    struct cuda_plan single;                /* one token */
-    struct cuda_plan many[CUDA_MANY_PLANS]; /* of more and more rows, up to all that a step may have */
+    struct cuda_plan single; /* one token */
+    struct cuda_plan
+        many[CUDA_MANY_PLANS]; /* plans for increasing numbers of rows, up to the most of a step */
     uint32_t many_count;
     struct cuda_weight *weights; /* [buffers] */
     uint8_t *weight_uses;        /* [buffers]: enum weight_use */
@@ -161,9 +159,9 @@ struct executor {
 
     cuda_address weight_memory, state_memory, scratch_memory;
     uint64_t free_before;        /* device memory, when it was opened */
-    struct cuda_machine machine; /* what both plans' machines have in common */
+    struct cuda_machine machine; /* the part that the machines of both plans share */
     cuda_address bias;           /* [slots][vocabulary] floats */
-    uint64_t *bias_versions;     /* [slots]: what was uploaded */
+    uint64_t *bias_versions;     /* [slots]: the uploaded bias */
 
     /* Mapped memory. */
     uint8_t *mapped;
@@ -184,12 +182,12 @@ struct executor {
     float *host_logits; /* [vocabulary], pinned */
 
     /* Steps. */
-    uint64_t entries, finished_entries; /* handed over; known to be done */
+    uint64_t entries, finished_entries; /* submitted; complete */
     uint64_t last_ticket;
     struct cuda_ticket tickets[CUDA_STEP_RING_ENTRIES];
     uint64_t ticket_of_entry[CUDA_STEP_RING_ENTRIES];
-    int32_t run_of_entry[CUDA_STEP_RING_ENTRIES]; /* the one that has its turn, or CUDA_ALL_RUNS */
-    uint32_t turns;           /* steps of up to so many single tokens: one after the other; 0: none */
+    int32_t run_of_entry[CUDA_STEP_RING_ENTRIES]; /* the run that is computed now, or CUDA_ALL_RUNS */
+    uint32_t turns; /* largest number of single tokens that a step computes one after the other; 0: none */
     cuda_address turn_logits; /* [CUDA_MOST_TURNS][vocabulary] */
     bool last_took_turns;
     struct run_result *run_results; /* [ring entries][slots]: of tickets */
@@ -229,11 +227,11 @@ void cuda_executor_close(struct executor *executor);
 enum salvo_status cuda_executor_plan(
     const struct program *program, const struct backend_options *options, struct executor **out);
 
-/* cuda_layout.c: what lies where; a region without an address only counts. */
-enum salvo_status cuda_check_weights(struct executor *executor); /* finds out how they are used, too */
+/* cuda_layout.c: places in memory; a region without an address only counts bytes. */
+enum salvo_status cuda_check_weights(struct executor *executor); /* also sets how the weights are used */
 enum salvo_status cuda_find_states(struct executor *executor);
-void cuda_layout_weights(
-    struct executor *executor, struct cuda_region *region); /* once tables gave matrices shapes */
+void cuda_layout_weights(struct executor *executor,
+    struct cuda_region *region); /* after the tables have set the shapes of matrices */
 void cuda_layout_state(struct executor *executor, struct cuda_region *region);
 void cuda_layout_step(struct executor *executor);
 void cuda_layout_scratch(struct executor *executor, struct cuda_region *region);
@@ -271,7 +269,7 @@ enum salvo_status cuda_load_weights(struct executor *executor);
 /* cuda_launch.c */
 enum salvo_status cuda_graphs_open(struct executor *executor);
 enum salvo_status cuda_tagged_words_clear(
-    struct executor *executor); /* after tokens that were not computed whole */
+    struct executor *executor); /* after tokens that were not computed completely */
 enum salvo_status cuda_launch_phases(
     struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags);
 enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index);
@@ -293,7 +291,7 @@ enum salvo_status cuda_step_progress(
 enum salvo_status cuda_step_check(const struct executor *executor, const struct step *step);
 enum salvo_status cuda_step_write(struct executor *executor, const struct step *step);
 enum salvo_status cuda_entries_finish(struct executor *executor, uint64_t entry);
-/* Waits for launches that are no entry's, and fails if one of them gave up. */
+/* Waits for launches outside the ring, and fails if one of them failed. */
 enum salvo_status cuda_queue_check(struct executor *executor);
 
 /* cuda_turns.c: finds executor->turns, by measurement. */

@@ -21,7 +21,7 @@ static bool describe_norm(const struct phase_builder *builder, buffer_id buffer,
     return out->from && (!norm || (out->weight && (norm->kind == OP_RMS_NORM || out->bias)));
 }
 
-/* False: another kind of input, which a record of its own has to pack. */
+/* False: another kind of input, which a separate record packs. */
 static bool describe_vector(const struct phase_builder *builder, uint32_t index, struct cuda_vector *out)
 {
     const struct cuda_round *round = &builder->rounds[index];

@@ -8,8 +8,8 @@ static enum salvo_status launch_decode(struct executor *executor, const struct c
     cuda_address machine = plan->tables.machine;
     flags |= executor->flags;
     void *arguments[] = {&machine, &first, &end, &flags};
-    /* Blocks that wait for each other must all be there; those of one phase of a graph overlap with the next
-     * one's. */
+    /* Blocks that wait for each other must all be resident. Blocks of one phase of a graph overlap with those
+     * of the next. */
     const struct cuda_launch_attribute attribute =
         flags & CUDA_PROGRAMMATIC
             ? (struct cuda_launch_attribute){.kind = CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1}
@@ -25,8 +25,8 @@ static enum salvo_status launch_decode(struct executor *executor, const struct c
     return CUDA_CALL(&executor->context, launch, (&config, executor->decode, arguments, NULL));
 }
 
-/* Without waits between blocks: a launch for each phase, and one of a single block for whatever blocks would
- * otherwise meet for, at the beginning of a step and at the end of a token. */
+/* Without waits between blocks: one launch per phase, and a launch of a single block at the beginning of a
+ * step and at the end of a token, in place of grid barriers. */
 static enum salvo_status launch_phases_alone(
     struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags)
 {
@@ -50,7 +50,7 @@ enum salvo_status cuda_launch_phases(
 }
 
 /* A tagged word has only the last bits of its token's tag, which repeat: a word that was not written for some
- * tokens would seem to be of the new one. */
+ * tokens could seem to belong to the new one. */
 enum salvo_status cuda_tagged_words_clear(struct executor *executor)
 {
     const struct cuda_plan *single = &executor->single;
@@ -117,7 +117,7 @@ enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_
     return launch_node(executor, plan, &plan->tables.nodes[index]);
 }
 
-/* The plan for one token has no nodes; those of any plan for many do. */
+/* The plan for one token has no nodes; the nodes of any plan for many tokens are equivalent. */
 enum salvo_status cuda_launch_sampling(struct executor *executor, const struct cuda_plan *plan)
 {
     enum salvo_status status = SALVO_OK;

@@ -41,7 +41,7 @@ void cuda_layout_weights(struct executor *executor, struct cuda_region *region)
         const struct program_buffer *buffer = &program->buffers[i];
         struct cuda_weight *weight = &executor->weights[i];
         if (executor->weight_uses[i] & WEIGHT_LOOKED_UP &&
-            weight->matrix.tile_rows == 0) { /* never multiplied: any shape will do */
+            weight->matrix.tile_rows == 0) { /* never multiplied: any shape is valid */
             const uint32_t tile_rows = (uint32_t)((buffer->rows + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS);
             weight->matrix = cuda_matrix_shape(buffer->type, (uint32_t)buffer->rows,
                 (uint32_t)buffer->columns, (tile_rows + executor->blocks - 1) / executor->blocks);
@@ -116,7 +116,7 @@ static uint64_t most(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The plans run one after the other and share what they use. */
+/* The plans run one after the other and share memory. */
 void cuda_layout_scratch(struct executor *executor, struct cuda_region *region)
 {
     struct cuda_machine *machine = &executor->machine;

@@ -1,8 +1,6 @@
-/*
- * Weights onto the device, once. The memory that they fill there is cut into pieces, whole owners of a matrix
- * or one vector, and the pieces into loads that fit a staging buffer: all threads pack one load while the one
- * before is being copied. The mapped pages are given back as soon as they are packed.
- */
+/* Loads weights onto the device. The destination is divided into pieces: whole owners of a matrix, or one
+ * vector. Pieces are grouped into loads that fit a staging buffer: all threads pack one load while the
+ * previous one is copied. Mapped pages are released as soon as they are packed. */
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/cuda_weight_tiles.h"
 #include "base/memory.h"
@@ -88,7 +86,7 @@ static void pack_piece(void *context, uint32_t phase, uint32_t task, uint32_t th
     }
 }
 
-/* Packs the pieces from `first` on that fit one staging buffer and sends them off. */
+/* Packs the pieces from `first` on that fit one staging buffer and starts their copy. */
 static enum salvo_status send_load(struct loader *loader, size_t first, uint32_t buffer)
 {
     enum salvo_status status = SALVO_OK;

@@ -36,7 +36,7 @@ static uint32_t tile_rows_of(const struct phase_builder *builder, const struct o
     return (uint32_t)((rows + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS);
 }
 
-/* The matrix of a matmul: the shape that it got where it was first used, or a new one. */
+/* The matrix of a matmul: with the shape of its first use, or with a new one. */
 static struct cuda_matrix shape_matrix(
     const struct phase_builder *builder, buffer_id buffer, uint32_t tile_rows_per_block)
 {
@@ -63,8 +63,8 @@ static uint32_t tile_rows_within(const struct phase_builder *builder, const stru
     return tile_rows < 1 ? 1 : tile_rows > all ? all : (uint32_t)tile_rows;
 }
 
-/* The least cost of a block within which all tile rows of matmuls first .. end - 1 are shared out, each
- * block with tile rows of one matrix: some may be of wide types, and fewer of theirs do. */
+/* The least cost per block at which all tile rows of matmuls first .. end - 1 can be distributed, each block
+ * with tile rows of one matrix. Wide types have fewer tile rows per block. */
 static uint64_t cost_of_block(
     const struct phase_builder *builder, const struct group *group, uint32_t first, uint32_t end)
 {
@@ -141,8 +141,8 @@ static void pair_slices(struct phase_builder *builder)
         builder->matmuls[i] = matmuls[i / 2 + i % 2 * slices];
 }
 
-/* Partial sums of a phase: a glu's two matmuls have theirs at once; of others each block has one at a time.
- */
+/* Partial sums of a phase: the two matmuls of a glu need theirs at the same time; in other phases a block has
+ * one matmul at a time. */
 static void add_partials(struct phase_builder *builder, const struct group *group, uint64_t floats)
 {
     if (builder->executor->fit == CUDA_FIT_ROOMY || group->glu)
@@ -195,7 +195,7 @@ static void add_matmuls(
     }
 }
 
-/* For a phase that stays: its matrices keep their shapes. */
+/* Keeps the shapes of the matrices of a phase that is final. */
 static enum salvo_status add_streams(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
@@ -233,8 +233,8 @@ static bool try_matmuls(
     return false;
 }
 
-/* All matmuls with the row ops before them in one phase, if they fit; else the row ops get one of their own,
- * and the matmuls as many as they need. */
+/* All matmuls and the row ops before them in one phase, if they fit; otherwise the row ops get a phase of
+ * their own, and the matmuls as many phases as necessary. */
 enum salvo_status cuda_matmuls_build(struct phase_builder *builder, const struct group *group)
 {
     enum salvo_status status = SALVO_OK;

@@ -89,7 +89,8 @@ cuda_address cuda_region_take(struct cuda_region *region, uint64_t bytes)
     return address;
 }
 
-/* All that a block can have, beside what the kernel has for good: how much it gets is said at each launch. */
+/* The most dynamic shared memory that a block can have beside the kernel's static memory; each launch says
+ * how much it needs. */
 static enum salvo_status allow_shared_memory(struct executor *executor, cuda_function function)
 {
     enum salvo_status status = SALVO_OK;
@@ -101,8 +102,8 @@ cleanup:
     return status;
 }
 
-/* The file that a kernel is in. Asking all modules for it would work, too, but a question that has no answer
- * counts as an error for tools that watch the driver. */
+/* The file that contains a kernel. Asking each module for it would also work, but tools that watch the driver
+ * count each failed query as an error. */
 static const char *image_of(const char *kernel)
 {
     static const struct {
@@ -129,7 +130,7 @@ static const char *image_of(const char *kernel)
     return "rows_many";
 }
 
-/* CUDA_OK, or what the driver says; NOT_FOUND where the module for this device has no such kernel. */
+/* CUDA_OK, or the driver's result; NOT_FOUND if the module for this device has no such kernel. */
 static int look_up(const struct executor *executor, const char *name, cuda_function *out)
 {
     for (uint32_t i = 0; i < executor->module_count; i++) {

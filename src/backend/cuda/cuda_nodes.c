@@ -34,7 +34,7 @@ static uint32_t capacity_of(const struct phase_builder *builder, enum row_kind r
     return builder->plan->plan.capacity[rows];
 }
 
-/* Where each token of a step stands. */
+/* The rows of the step: run, slot and position of each token. */
 static cuda_address token_rows(const struct phase_builder *builder)
 {
     return builder->executor->machine.step + builder->executor->machine.rows_at;
@@ -55,8 +55,8 @@ cleanup:
     return status;
 }
 
-/* Ropes of queries and keys and the append of those keys, if that is all there is and a struct cuda_rotate
- * can say it. */
+/* Ropes of queries and keys and the append of those keys, if the group has no other op and struct cuda_rotate
+ * can describe it. */
 static bool find_rotate(
     const struct phase_builder *builder, uint32_t first, uint32_t end, struct cuda_rotate *out)
 {
@@ -257,7 +257,8 @@ static struct cuda_node gemm_of(const struct phase_builder *builder, const struc
     return node;
 }
 
-/* A glu is done on the way out of its matmuls where they have the same type and both fit shared memory. */
+/* The glu is applied to the results of its matmuls if these have the same type and both fit into shared
+ * memory. */
 static bool has_glu_inside(
     const struct phase_builder *builder, const struct group *group, const struct op *ops)
 {
@@ -268,8 +269,8 @@ static bool has_glu_inside(
            (uint32_t)builder->executor->device->shared_bytes;
 }
 
-/* Whether the next group does no more than round, to bytes or halves, what one of this group's ops leaves:
- * then this one can do it. Not where groups are run one by one. */
+/* Whether the next group only rounds, to bytes or halves, the result of an op of this group: then this group
+ * does it. Not on the debug path. */
 static bool rounds_next(const struct phase_builder *builder, const struct group *group, buffer_id out)
 {
     const struct plan *plan = &builder->plan->plan;
@@ -371,7 +372,7 @@ cleanup:
     return status;
 }
 
-/* `out_rounded`: the next group is done, too. */
+/* `out_rounded`: the next group is included. */
 static enum salvo_status lower_group(
     struct phase_builder *builder, const struct group *group, bool *out_rounded)
 {

@@ -1,4 +1,4 @@
-/* Opening an executor: plans are compiled and all memory is taken before a weight is touched, and what does
+/* Opens an executor: compiles the plans and allocates all memory before a weight is read. A plan that does
  * not fit is refused before that. */
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/cuda_images.h"
@@ -85,7 +85,7 @@ static enum salvo_status open_device(struct executor *executor)
     context->creations++;
     TRY(load_modules(executor));
     TRY(cuda_function_find(executor, "salvo_decode", &executor->decode));
-    /* Other devices never have them, and these do not where the build has only PTX for them. */
+    /* Other devices do not have warpgroups; this device lacks them if the build has only PTX for it. */
     if (executor->device->major == WARPGROUP_MAJOR && executor->device->shared_bytes >= GEMM_SPLIT_SHARED)
         TRY(cuda_function_exists(executor, "salvo_gemm_split_64", &executor->halves));
     executor->blocks = (uint32_t)executor->device->multiprocessors;
@@ -97,11 +97,11 @@ cleanup:
 
 /* ---- Plans and memory ---- */
 
-/* Rows of the plans for many tokens but the last: a grid of blocks that find nothing to do costs time, too,
- * and matmuls have kernels for each of these. */
+/* Rows of all plans for many tokens but the last: blocks without work cost time, too, and matmuls have
+ * kernels for each of these numbers. */
 static const uint32_t many_rows[CUDA_MANY_PLANS] = {GEMM_FEW_TOKENS, 32, 64, 128};
 
-/* Products of warpgroups take halves, which are nearer to the activations than int8 with a scale. */
+/* Products of warpgroups use halves, which are closer to the activations than int8 with a scale. */
 static void round_to_halves(struct plan *plan)
 {
     for (uint32_t i = 0; i < plan->group_count; i++) {
@@ -113,7 +113,7 @@ static void round_to_halves(struct plan *plan)
 static enum salvo_status lower_plans(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
-    /* One for at least two, or it would be lowered as the one for a single token. */
+    /* At least two tokens: a plan for one would be lowered as the single-token plan. */
     const uint32_t batch = executor->options.batch < 2 ? 2 : executor->options.batch;
     const struct backend_options *options = &executor->options;
     const struct program *program = executor->program;
@@ -139,9 +139,8 @@ cleanup:
     return status;
 }
 
-/* Stands for the address of memory that is not allocated yet: code that tests whether there is an address
- * then decides as it will with the real one. Only plans for little shared memory (not CUDA_FIT_ROOMY) need
- * it. */
+/* A placeholder for the address of memory that is not allocated yet: code that tests an address then decides
+ * as it will with the real one. Only plans for little shared memory (not CUDA_FIT_ROOMY) need it. */
 enum { STAND_IN = 1 << 20 };
 
 static void stand_in_addresses(struct executor *executor)
@@ -155,7 +154,7 @@ static void stand_in_addresses(struct executor *executor)
     }
 }
 
-/* All sizes, found by going through everything without addresses. */
+/* Computes all sizes by a pass without addresses. */
 static enum salvo_status count_memory(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
@@ -261,7 +260,7 @@ static enum salvo_status try_plans(struct executor *executor)
     cuda_layout_scratch(executor, &(struct cuda_region){.base = STAND_IN});
     TRY(cuda_tables_build(executor, &executor->single));
     TRY(cuda_layout_shared(executor, &executor->single.tables, &machine));
-    cuda_layout_scratch(executor, &scratch); /* the phases may be others than those that were counted */
+    cuda_layout_scratch(executor, &scratch); /* the phases may differ from the counted ones */
     executor->counters.scratch_bytes = scratch.used;
 cleanup:
     return status;
@@ -307,8 +306,8 @@ static void free_plan(struct executor *executor, struct cuda_plan *plan)
     cuda_tables_free(&plan->tables);
 }
 
-/* Also when half of it was opened. After an error of the device what cannot be freed goes with its context.
- */
+/* Also closes an executor that was opened in part. After an error of the device, memory that cannot be freed
+ * is destroyed with the context. */
 void cuda_executor_close(struct executor *executor)
 {
     if (!executor)

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Places begin at multiples of so many floats, so that any copy may be wide. */
+/* Places begin at multiples of this many floats, so that every copy can be wide. */
 enum { PLACE_FLOATS = 32 };
 
 /* Sizes are counted in 64 bits: those of rows that do not fit must not wrap to ones that do. */
@@ -125,7 +125,7 @@ static void describe_op(const struct phase_builder *builder, const struct op *op
     }
 }
 
-/* Ops that read a column of their inputs before they write it, and never again. */
+/* Ops that do not read a column of their inputs after they have written it. */
 static bool can_overwrite(enum op_kind kind)
 {
     return kind == OP_RMS_NORM || kind == OP_LAYER_NORM || kind == OP_L2_NORM || kind == OP_GLU ||
@@ -294,8 +294,8 @@ bool phase_fits(const struct phase_builder *builder)
 void phase_place_inputs(struct phase_builder *builder)
 {
     const bool simple = is_simple(builder);
-    /* Packed inputs lie behind the vectors of their own phase: what one has much of, another may have little
-     * of. */
+    /* Packed inputs follow the vectors of their phase: a phase with many vectors may have few packed inputs.
+     */
     for (uint32_t i = 0; i < builder->table.round_count; i++)
         builder->rounds[i].packed_input =
             simple ? 0 : builder->rounds[i].packed_input + (uint32_t)place_bytes(builder);

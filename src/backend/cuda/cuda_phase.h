@@ -90,13 +90,13 @@ cuda_address phase_tagged_words(struct phase_builder *builder, uint64_t bytes);
 /* A vector of weights; 0 for NO_BUFFER. */
 cuda_address phase_vector(const struct phase_builder *builder, buffer_id weight);
 
-/* Begins a phase of its own; nothing of the last one is left. */
+/* Begins a new phase; nothing of the last one is left. */
 void phase_begin(struct phase_builder *builder, enum row_kind rows);
 
 /* Where a buffer is in this phase: loaded, unless it is there. */
 uint32_t phase_input(struct phase_builder *builder, buffer_id buffer);
 
-/* Where a buffer that is written will be. */
+/* The place of a buffer that this phase writes. */
 uint32_t phase_output(struct phase_builder *builder, buffer_id buffer);
 
 /* Adds a row op, to those after the main op when `after`. */
@@ -105,7 +105,7 @@ void phase_add_op(struct phase_builder *builder, const struct op *op, bool after
 /* Stores the results of ops first .. end - 1 that are read after op `end` - 1. */
 void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t end);
 
-/* Which of the rounds is this buffer, rounded so; adds it. */
+/* The index of the round with this buffer and rounding, which is added if missing. */
 uint32_t phase_round(struct phase_builder *builder, buffer_id buffer, enum rounding rounding, bool fine);
 
 /*
@@ -121,7 +121,7 @@ bool cuda_describe_wkv7(
 /* From the record of the first head to that of another. */
 void cuda_advance_wkv7(struct cuda_wkv7_record *record, uint32_t heads);
 
-/* Whether all that was taken fits tables and shared memory. */
+/* Whether the phase fits into tables and shared memory. */
 bool phase_fits(const struct phase_builder *builder);
 
 /* Begins a phase of row ops from `first` on: as many of first .. end - 1 as fit, up to *out_end - 1. */

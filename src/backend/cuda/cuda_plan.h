@@ -183,7 +183,7 @@ struct cuda_result {
 
 /* ---- Row ops, on vectors in shared memory. Places count floats. ---- */
 
-/* Brings a vector into shared memory. */
+/* Loads a vector into shared memory. */
 enum cuda_load_kind {
     CUDA_LOAD_ROW,      /* [columns] floats at from + row * columns */
     CUDA_LOAD_SELECTED, /* the same for the token row of this output row */
@@ -255,7 +255,7 @@ struct cuda_attend {
     uint32_t kv_type;        /* TYPE_F16, TYPE_F32, TYPE_Q8_0 */
     uint32_t rope_q, rope_k; /* CUDA_NONE: not inside */
     uint32_t halves, dimensions;
-    uint32_t appends; /* k and v go into the cache here */
+    uint32_t appends; /* k and v are appended to the cache here */
     uint32_t splits;
     uint32_t tiled; /* by tensor cores (attend_tiles.cuh) */
     float scale, cap;
@@ -333,7 +333,7 @@ struct cuda_share {
 };
 
 enum matmul_flags {
-    MATMUL_TAGGED = 1,    /* results, and the values they are added to, are tagged words */
+    MATMUL_TAGGED = 1,    /* results, and the values to which they are added, are tagged words */
     MATMUL_PLAIN = 2,     /* results are floats: logits */
     MATMUL_ADDS = 4,      /* results are added to `before` */
     MATMUL_GLU = 8,       /* the second share is the up matrix beside the gate */
@@ -348,7 +348,7 @@ struct cuda_matmul_record {
     uint64_t out, before, bias, up_bias; /* of the block's first row; before: added to the results */
     uint32_t rows, flags;
     uint32_t activation, glu; /* glu: activation of the gate, the first share */
-    uint32_t is_wide;         /* its partial sums take more than half of their memory */
+    uint32_t is_wide;         /* its partial sums need more than half of their memory */
     uint32_t up_partials;     /* where those of the second share begin, in floats */
     float cap, per_column;    /* per_column: 1 / columns of the input */
     uint32_t up_packed_input,
@@ -357,22 +357,19 @@ struct cuda_matmul_record {
     uint32_t padding;
 };
 
-/*
- * One head of RWKV-7's wkv7, with all that its programs do around it. Addresses are those of the head's first
- * column.
- */
+/* One head of RWKV-7's wkv7 with the ops around it. Addresses are those of the head's first column. */
 enum cuda_wkv7_input {
     CUDA_WKV7_R,
     CUDA_WKV7_W,
     CUDA_WKV7_K,
     CUDA_WKV7_A,
     CUDA_WKV7_V,
-    CUDA_WKV7_V_FIRST, /* and the share of it that v takes; 0: none */
+    CUDA_WKV7_V_FIRST, /* and its share in v; 0: none */
     CUDA_WKV7_V_SHARE,
     CUDA_WKV7_GATE, /* of the result; 0: none */
     CUDA_WKV7_INPUTS,
 };
-enum { CUDA_WKV7_COLUMNS = CUDA_WORKERS / CUDA_WKV7_INPUTS }; /* of a head: each worker brings one value */
+enum { CUDA_WKV7_COLUMNS = CUDA_WORKERS / CUDA_WKV7_INPUTS }; /* of a head: each worker loads one value */
 
 struct cuda_wkv7_record {
     uint64_t in[CUDA_WKV7_INPUTS];
@@ -429,7 +426,7 @@ struct cuda_machine {
     /* Steps and their results. */
     uint64_t step_ring;   /* mapped: step_ring_entries * step_bytes */
     uint64_t step;        /* the copy in device memory */
-    uint64_t sequence;    /* uint32: how many entries were taken */
+    uint64_t sequence;    /* uint32: number of entries taken */
     uint64_t results;     /* mapped: [step_ring_entries][slots] struct cuda_result */
     uint64_t done;        /* mapped: [step_ring_entries] uint32, the ticket */
     uint64_t progress;    /* mapped: [step_ring_entries] uint32: ids sampled so far */

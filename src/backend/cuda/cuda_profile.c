@@ -58,7 +58,7 @@ static uint64_t bytes_of_node(const struct cuda_node *node, const struct step *s
     return bytes;
 }
 
-/* Something that is launched to be timed: a graph or, without one, the first `end` phases. */
+/* The object of a measurement: a graph or, without one, the first `end` phases. */
 struct trial {
     const struct cuda_plan *plan;
     cuda_graph_exec graph;
@@ -79,7 +79,7 @@ static enum salvo_status time_trial(struct executor *executor, const cuda_event 
     enum salvo_status status = SALVO_OK;
     struct cuda_context *context = &executor->context;
     *out = 0;
-    TRY(cuda_tagged_words_clear(executor)); /* those of phases that the trials before left out */
+    TRY(cuda_tagged_words_clear(executor)); /* words of phases that earlier measurements did not run */
     for (uint32_t i = 0; i < repetitions; i++) {
         float elapsed;
         TRY(CUDA_CALL(context, event_record, (events[0], executor->queue)));
@@ -122,7 +122,7 @@ cleanup:
     return status;
 }
 
-/* Takes the step, so that what is timed finds it. */
+/* Takes the step, which the measured launches read. */
 static enum salvo_status take_step(
     struct executor *executor, const struct cuda_plan *plan, const struct step *step)
 {

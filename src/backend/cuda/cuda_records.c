@@ -1,8 +1,6 @@
-/*
- * Records: the share of each block in the phase that was built. Records are added phase after phase, for all
- * blocks; when the plan is complete, they are put into the order in which the blocks read them. Matmuls whose
- * input only passes a norm, perhaps mixed with that of the token before, load it from memory themselves.
- */
+/* Records: the share of each block in a phase. Records are added phase by phase, for all blocks; when the
+ * plan is complete, they are sorted into the order in which the blocks read them. Matmuls whose input is a
+ * vector or its norm, optionally mixed with the previous token, load it from memory themselves. */
 #include "backend/cuda/cuda_phase.h"
 #include "base/memory.h"
 
@@ -156,8 +154,7 @@ static const struct cuda_matrix *embedding_of(
 }
 
 /* Row ops run on the first block. An embedding alone, with which every token begins, is a record of its own,
- * without a row table. It runs on the middle block, because the first is the last to be done with the token
- * before. */
+ * without a row table. It runs on the middle block, because the first block ends the previous token last. */
 static enum salvo_status add_rows(struct phase_builder *builder, uint32_t first, uint32_t end)
 {
     enum salvo_status status = SALVO_OK;
@@ -309,7 +306,7 @@ static void complete_attend(struct cuda_record *records, uint32_t count, uint32_
     }
 }
 
-/* Matmuls, and attention with memory of its own, use other memory than the record before; the other kinds use
+/* Matmuls, and attention with its own memory, use other memory than the record before; the other kinds use
  * memory that a matmul may still need. */
 static void complete_block(const struct phase_builder *builder, struct cuda_record *records, uint32_t count)
 {

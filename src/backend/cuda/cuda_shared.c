@@ -1,4 +1,4 @@
-/* Shared memory of the decode kernel: how much there is of it, and where everything lies. */
+/* Shared memory of the decode kernel: its size and the places of its parts. */
 #include "backend/cuda/cuda_executor.h"
 #include "backend/cuda/cuda_weight_tiles.h"
 #include "backend/cuda/sample_plan.h"
@@ -47,7 +47,7 @@ static uint32_t attend_bytes(const struct program *program)
                 : 0;
 }
 
-/* Where there is little shared memory, attention uses the memory of partial sums. */
+/* If shared memory is small, attention uses the memory of partial sums. */
 bool cuda_attend_has_own_memory(const struct executor *executor)
 {
     return executor->fit == CUDA_FIT_ROOMY && cuda_decode_shared(executor) >= CUDA_MUCH_SHARED;

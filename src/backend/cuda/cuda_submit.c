@@ -18,10 +18,10 @@
 enum {
     SPIN_NS = 4000000,     /* polled without a pause: longer than a token or a short prompt takes */
     SLEEP_NS = 50000,      /* then with pauses of this */
-    QUERY_NS = 2000000,    /* how often the driver is asked whether all is well */
+    QUERY_NS = 2000000,    /* interval at which the driver is asked for errors */
     ABORT_NS = 2000000000, /* after the abort word was set */
     MOST_REPEATS = 32768,  /* of an entry: as many ids as a result can count */
-    FIRST_CHUNK = 512,     /* of a prompt, as long as it is not known how fast the device is */
+    FIRST_CHUNK = 512,     /* of a prompt, until the device's speed is known */
     FIRST_CHUNK_OF_DISPLAY = 64,
     CANCELLED = 2, /* in a result */
 };
@@ -159,7 +159,7 @@ static void write_rows(
         step_output_rows(step->runs, step->run_count, (uint32_t *)(void *)(entry + machine->outputs_at));
 }
 
-/* The decode kernel does not look at masks: the entry of a single run lists no stop ids but its own. */
+/* The decode kernel does not read masks: the entry of a single run lists only its own stop ids. */
 static void write_stop_ids(const struct step *step, struct cuda_step *head)
 {
     for (uint32_t i = 0; i < step->stop_count && i < CUDA_MAX_STOPS; i++) {
@@ -267,7 +267,7 @@ static void note_time(struct executor *executor, uint32_t token_count, const str
         pace_note_chunk(&executor->pace, spent, token_count);
 }
 
-/* Takes over what entry number `entry` has left. */
+/* Collects the results of entry number `entry`. */
 static void harvest(struct executor *executor, uint64_t entry)
 {
     const size_t index = (entry - 1) % CUDA_STEP_RING_ENTRIES;
@@ -302,7 +302,7 @@ static void harvest(struct executor *executor, uint64_t entry)
         *executor->cancel = 0;
 }
 
-/* After a wait on the device gave up: everything that was on its way is over, nothing of it was committed. */
+/* After a wait on the device timed out: all steps in flight have failed and nothing of them was committed. */
 static enum salvo_status recover(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
@@ -355,7 +355,7 @@ struct watchdog {
     uint32_t progress;
 };
 
-/* Called when a while has passed and the entry is not done. */
+/* Called when the entry is not done after some time. */
 static enum salvo_status check_watchdog(
     struct executor *executor, struct watchdog *watchdog, uint64_t now, size_t index)
 {
@@ -436,9 +436,9 @@ cleanup:
 
 /* ---- Submitting ---- */
 
-/* A launch takes less than a quarter of a second where the system watches over the device, for it also has a
- * display, and less than a second elsewhere: a token at the end of a launch, or the next chunk, may well take
- * twice as long as those before it. */
+/* The limit of a launch: a quarter of a second if the device has a display, because the system resets it,
+ * otherwise a second. The last token of a launch, or the next chunk, may take twice as long as the ones
+ * before. */
 void cuda_pace_open(struct executor *executor)
 {
     const uint64_t of_display_ns = 100000000, usual_ns = 400000000;
@@ -505,7 +505,7 @@ static bool takes_turns(const struct executor *executor, const struct step *step
     return true;
 }
 
-/* Each run as a step of its own. The next one overwrites its logits, which are therefore copied. */
+/* Each run as a separate step. The next step overwrites its logits, so they are copied. */
 static enum salvo_status submit_turns(
     struct executor *executor, const struct step *step, struct cuda_ticket *ticket)
 {
@@ -545,7 +545,7 @@ enum salvo_status cuda_step_submit(struct executor *executor, const struct step 
     *out_ticket = 0;
     TRY(cuda_step_check(executor, step));
     TRY(cuda_context_enter(&executor->context));
-    /* Whose place it takes must be over. */
+    /* The step whose place it takes must be complete. */
     status = cuda_entries_finish(executor, ticket->last_entry);
     if (status == SALVO_OK) {
         *ticket = (struct cuda_ticket){.ticket = number,
@@ -572,7 +572,7 @@ static enum salvo_status find_ticket(struct executor *executor, uint64_t number,
     return backend_check_ticket(number, executor->last_ticket, CUDA_STEP_RING_ENTRIES);
 }
 
-/* Whether the steps before it have taken it with them. */
+/* Whether it failed because an earlier step failed. */
 static enum salvo_status check_ticket(const struct executor *executor, const struct cuda_ticket *ticket)
 {
     if (ticket->failed)
@@ -601,7 +601,7 @@ cleanup:
     return status;
 }
 
-/* The entries of a ticket follow each other; those before them may still be on their way. */
+/* The entries of a ticket are consecutive; earlier entries may still be in flight. */
 static enum salvo_status follow(struct executor *executor, struct cuda_ticket *ticket, uint32_t seen,
     uint32_t *out_sampled, bool *out_done)
 {
@@ -614,7 +614,7 @@ static enum salvo_status follow(struct executor *executor, struct cuda_ticket *t
         *out_done = executor->finished_entries >= ticket->last_entry;
         if (*out_done || *out_sampled > seen)
             break;
-        /* The first run counts; others have their turns after it. */
+        /* Reports the first run; the others are computed after it. */
         const bool is_own =
             executor->ticket_of_entry[index] == ticket->ticket && executor->run_of_entry[index] <= 0;
         TRY(wait_for_entry(executor, entry, is_own ? seen - result->sampled : UINT32_MAX));

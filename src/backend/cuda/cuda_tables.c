@@ -143,7 +143,7 @@ void cuda_tables_free(struct cuda_tables *tables)
     *tables = (struct cuda_tables){0};
 }
 
-/* Row tables lie as close as the largest lets them. */
+/* The distance of row tables is the size of the largest. */
 static void close_ranks(struct cuda_tables *tables)
 {
     const size_t stride = (tables->row_table_bytes + 127) / 128 * 128;

@@ -15,7 +15,7 @@ struct format {
     [TYPE_##type] = {p16, p8, p4, row_scale, lane_scale, group, offsets},
 static const struct format formats[TYPES] = {CUDA_TILE_FORMATS(FORMAT)};
 
-/* Where the parts of an weight tile begin. */
+/* The offsets of the parts of a weight tile. */
 struct tile_layout {
     size_t plane_8, plane_4, row_scales, lane_scales, bytes;
 };
@@ -44,9 +44,9 @@ bool cuda_weight_tiles_supported(enum tensor_type type, uint64_t k)
            k % tensor_type_info(type)->block_elements == 0;
 }
 
-/* How the parts of a row are shared among warps: as few passes as possible and groups of parts, whose input
- * each warp prepares, then as little padding; where partial sums have to be few, with as few parts as that
- * takes. */
+/* How the warps share the parts of a row: as few passes and part groups as possible, because each warp
+ * prepares the input of each group, then as little padding as possible; if partial sums must be few, with as
+ * few parts as this requires. */
 static void choose_passes(struct cuda_matrix *matrix, struct cuda_limits limits)
 {
     enum { GROUP_COST = 8 }; /* passes */
@@ -127,7 +127,7 @@ struct cuda_stream cuda_matrix_stream(const struct cuda_matrix *matrix, uint32_t
     };
 }
 
-/* ---- One lane of an weight tile ---- */
+/* ---- One lane of a weight tile ---- */
 
 static void write_nibbles(const uint64_t octets[4], unsigned shift, uint8_t *to)
 {
@@ -221,7 +221,7 @@ static void write_floats(const uint8_t *from, size_t bytes, size_t size, unsigne
 
 /* ---- Rows into weight tiles ---- */
 
-/* Where the weight tile of local tile row and part begins among those of its owner. */
+/* The offset of the weight tile of a local tile row and part among those of its owner. */
 static size_t tile_at(const struct cuda_matrix *matrix, uint32_t local, uint32_t part)
 {
     uint32_t group = part / matrix->parts_per_pass, number = part % matrix->parts_per_pass;
@@ -273,7 +273,8 @@ INLINE void pack_row(const struct cuda_matrix *matrix, enum tensor_type type, co
 static void pack_any_row(
     const struct cuda_matrix *matrix, const uint8_t *row, uint32_t local, unsigned lane_row, uint8_t *owner)
 {
-    switch ((enum tensor_type)matrix->type) { /* common ones spelled out, so that each gets its own loop */
+    switch (
+        (enum tensor_type)matrix->type) { /* a case for each common type, so that each gets its own loop */
     case TYPE_Q4_0:
         pack_row(matrix, TYPE_Q4_0, row, local, lane_row, owner);
         break;

@@ -11,12 +11,11 @@
 /* Whether matrices of this type with rows of k elements can be packed. */
 bool cuda_weight_tiles_supported(enum tensor_type type, uint64_t k);
 
-/* A matrix of which each owner has `tile_rows_per_block` tile rows; everything but `base` is filled in.
- */
+/* A matrix whose owners have `tile_rows_per_block` tile rows each; fills in everything but `base`. */
 struct cuda_matrix cuda_matrix_shape(
     enum tensor_type type, uint32_t rows, uint32_t columns, uint32_t tile_rows_per_block);
 
-/* The same for devices with little shared memory: partial sums and chunks of at most so many bytes, if
+/* The same for devices with little shared memory: partial sums and chunks have at most this many bytes, if
  * possible. */
 struct cuda_limits {
     uint32_t partial_bytes, pass_bytes, chunk_bytes;

@@ -19,10 +19,11 @@ static enum salvo_status allocate(
     struct vulkan_buffer *out = kind == STATE_KV_PAGES    ? &executor->kv_pages[cache]
                                 : kind == STATE_RECURRENT ? &executor->recurrent
                                                           : &executor->kept_states;
-    if (bytes > most && kind != STATE_KEPT)
+    if (bytes > most && kind != STATE_KEPT) {
         return fail(SALVO_ERROR_MEMORY, "%s for %u sessions of %u tokens take %llu MB; %s can bind %u MB",
             name, options->slots, options->context, (unsigned long long)(bytes / 1000000),
             executor->device.physical->name, most / 1000000);
+    }
     const enum salvo_status status = vulkan_buffer_open(&executor->device, bytes, PLACE_DEVICE, name, out);
     executor->counters.state_bytes += out->size;
     return status;

@@ -21,7 +21,7 @@ struct row_context {
     uint32_t first, count;        /* columns to work on; count 0: all of an op's */
 };
 
-/* A quarter of what a lane has of an weight tile: elements 8 * piece .. of its 32. */
+/* A quarter of what a lane has of a weight tile: elements 8 * piece .. of its 32. */
 template <int TYPE>
 KERNEL_INLINE void look_up_eight(const uint8_t *tile, uint32_t lane, uint32_t piece, float (&values)[8])
 {

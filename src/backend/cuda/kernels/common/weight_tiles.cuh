@@ -237,7 +237,7 @@ template <int TYPE> DEVICE void unpack_floats(const lane_codes<TYPE> &codes, int
     }
 }
 
-/* Where an weight tile lies. */
+/* Where a weight tile lies. */
 DEVICE uint64_t tile_address(const cuda_matrix &matrix, uint32_t tile_row, uint32_t part)
 {
     uint32_t owner = tile_row / matrix.tile_rows_per_block, local = tile_row % matrix.tile_rows_per_block;

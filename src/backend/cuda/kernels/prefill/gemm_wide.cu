@@ -23,7 +23,7 @@
 
 template <int TOKENS, int MATRICES> struct wide_layout {
     static constexpr uint32_t stages = TOKENS == 128 ? GEMM_WIDE_STAGES_128 : GEMM_WIDE_STAGES_64;
-    static constexpr uint32_t planes = GEMM_WIDE_COLUMNS / 32; /* of an weight tile: 8 columns of each lane */
+    static constexpr uint32_t planes = GEMM_WIDE_COLUMNS / 32; /* of a weight tile: 8 columns of each lane */
     static constexpr uint32_t stages_per_part = CUDA_TILE_COLUMNS / GEMM_WIDE_COLUMNS;
     static constexpr uint32_t warp_bytes = 2 * planes * 512; /* weights: two tile rows */
     static constexpr uint32_t weight_bytes = GEMM_WIDE_THREADS / 32 * warp_bytes;
@@ -37,7 +37,7 @@ template <int TOKENS, int MATRICES> struct wide_layout {
 
 /* ---- Loads to shared memory ---- */
 
-/* The weights of a warp, half an weight tile after the other. */
+/* The weights of a warp, half a weight tile after the other. */
 template <class LAYOUT> struct wide_weights {
     const uint8_t *low, *high; /* a lane's place in the weight tiles of two tile rows */
     uint32_t half, part, parts_per_pass, left, jump;
