@@ -1,7 +1,5 @@
-/*
- * Sampling on the device: what the host reserves for it and what the stages of sample.cuh leave behind. C and
- * CUDA include it.
- */
+/* Sampling on the device: the memory that the host reserves for it, and the results of the stages of
+ * sample.cuh. C and CUDA include it. */
 #ifndef CUDA_SAMPLE_PLAN_H
 #define CUDA_SAMPLE_PLAN_H
 
@@ -15,9 +13,9 @@ enum {
     CUDA_SAMPLE_STAGES = 3,
     CUDA_SAMPLE_SHARED = 24576,   /* bytes of shared memory that a stage uses */
     CUDA_SAMPLE_PARTS = 256,      /* most blocks that share a row */
-    CUDA_SAMPLE_GROUPS = 512,     /* most groups of ids whose largest are known */
-    CUDA_SAMPLE_CANDIDATES = 512, /* most ids that are chosen from by comparing each with each */
-    CUDA_SAMPLE_STEPS = 192,      /* how far below the largest, in steps of 1/8 */
+    CUDA_SAMPLE_GROUPS = 512,     /* largest number of groups of ids whose maxima are known */
+    CUDA_SAMPLE_CANDIDATES = 512, /* largest number of candidates that are compared each with each */
+    CUDA_SAMPLE_STEPS = 192,      /* distances from the largest logit, in steps of 1/8 */
     CUDA_SAMPLE_NO_ID = -1,       /* every logit is NaN or -INFINITY: the run has failed */
     CUDA_SAMPLE_NOT_ASKED = -2,   /* a row whose run does not have LOGITS_LAST */
 };
@@ -31,7 +29,7 @@ enum {
 struct cuda_sample_row {
     int32_t id;         /* sampled, or one of the two words above */
     uint32_t finished;  /* no further stage has anything to do */
-    uint32_t arrived;   /* parts that are done with their share of a stage */
+    uint32_t arrived;   /* parts that have finished the stage */
     uint32_t listed;    /* candidates found, also those beyond the end of the list */
     uint32_t last_step; /* the step in which weights reach top-p */
     uint32_t padding;

@@ -14,18 +14,15 @@
 #else
 extern __shared__ __align__(128) uint8_t dynamic_shared_memory[];
 #define DYNAMIC_SHARED(name) uint8_t *const name = dynamic_shared_memory
-/* The same, not kept from before: across a call it would be in local memory. */
+/* The same, but computed anew: across a call the compiler would keep it in local memory. */
 #define DYNAMIC_SHARED_ANEW(name)                                              \
     uint32_t name##_address;                                                   \
     asm volatile("mov.u32 %0, dynamic_shared_memory;" : "=r"(name##_address)); \
     uint8_t *const name = (uint8_t *)__cvta_shared_to_generic(name##_address)
 #endif
 
-/*
- * The number of this thread, asked for anew each time. In a kernel that does one thing after the other the
- * compiler works out early what it can from threadIdx and keeps it in local memory, for which there is little
- * cache; this it has to work out where it is used.
- */
+/* The number of this thread, computed anew at each use. In a kernel of many stages the compiler would derive
+ * values from threadIdx early and keep them in local memory, for which there is little cache. */
 KERNEL_INLINE uint32_t this_thread()
 {
 #ifdef CUDA_EMULATOR
@@ -74,7 +71,7 @@ KERNEL_INLINE float warp_sum(float value)
     return value;
 }
 
-/* Half of them to the other half, and so on: no loop, which would have them in local memory. */
+/* Halves the number of values in each step: a loop would keep them in local memory. */
 template <uint32_t COUNT> KERNEL_INLINE float add_halves(const float (&parts)[COUNT])
 {
     if constexpr (COUNT == 2) {
@@ -109,8 +106,8 @@ KERNEL_INLINE float warp_max(float value)
     return value;
 }
 
-/* Tells the compiler that a value is the same in all lanes of a warp: otherwise it has lanes wait for each
- * other after a branch, and saves the set of waiting lanes to local memory across calls. */
+/* Tells the compiler that a value is the same in all lanes of a warp. Otherwise lanes wait for each other
+ * after a branch, and the set of waiting lanes is saved to local memory across calls. */
 KERNEL_INLINE uint32_t uniform(uint32_t value)
 {
     return __reduce_max_sync(~0u, value);
@@ -126,7 +123,7 @@ template <int THREADS> KERNEL_INLINE void sync_threads()
 #endif
 }
 
-/* The same, and whether any of the threads says so: the same answer for all. */
+/* The same; returns, to all threads, whether any of them passed true. */
 template <int THREADS> KERNEL_INLINE bool sync_any(bool says)
 {
 #ifdef CUDA_EMULATOR

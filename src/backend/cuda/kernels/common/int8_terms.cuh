@@ -1,6 +1,4 @@
-/*
- * Activations rounded to int8, as integer matmuls take them: 32 columns share a scale.
- */
+/* Activations rounded to int8 for integer matmuls: 32 columns share a scale. */
 #ifndef CUDA_INT8_TERMS_CUH
 #define CUDA_INT8_TERMS_CUH
 
@@ -15,7 +13,7 @@ template <int TERMS> struct rounded_four {
     float scale;           /* of the last term */
 };
 
-/* Quotients to the last bit, as the CPU has them: halves would be rounded the other way otherwise. */
+/* Correctly rounded quotients, as on the CPU: otherwise halves would be rounded the other way. */
 KERNEL_INLINE float quotient_by_127(float x)
 {
     const float near = x * (1.0f / 127);
@@ -37,8 +35,8 @@ struct rounding_scale {
     float scale, inverse;
 };
 
-/* From the largest of 32 numbers without their signs, as an integer. If they are all smaller than 2^-100 they
- * are nothing; with a NaN or an infinity among them, the scale is NaN. */
+/* The scale from the largest of 32 magnitudes, as an integer. Magnitudes below 2^-100 count as zero; a NaN or
+ * an infinity gives the scale NaN. */
 KERNEL_INLINE rounding_scale scale_of(uint32_t largest)
 {
     const uint32_t smallest = 27u << 23, infinity = 0x7f800000;

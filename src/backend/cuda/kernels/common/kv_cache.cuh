@@ -5,7 +5,7 @@
 #include "backend/cuda/kernels/common/device_math.cuh"
 #include "program/step.h"
 
-/* Where positions of a head lie in a page of a KV state. */
+/* The places of a head's positions in a KV page. */
 struct kv_head {
     uint8_t *elements; /* [256][head_dim] */
     uint16_t *scales;  /* TYPE_Q8_0: [256][head_dim / 32, rounded up] */

@@ -9,7 +9,7 @@
 #include "backend/cuda/kernels/common/kv_cache.cuh"
 #include "program/step.h"
 
-/* A row of a step, and what a block may do with it. */
+/* A row of a step, and the work of a block on it. */
 struct row_context {
     uint32_t row, slot, position;
     uint32_t run_first_row, run_count, run_first; /* of its run: first row, rows, first position */
@@ -21,7 +21,7 @@ struct row_context {
     uint32_t first, count;        /* columns to work on; count 0: all of an op's */
 };
 
-/* A quarter of what a lane has of a weight tile: elements 8 * piece .. of its 32. */
+/* A quarter of a lane's elements of a weight tile: elements 8 * piece .. of its 32. */
 template <int TYPE>
 KERNEL_INLINE void look_up_eight(const uint8_t *tile, uint32_t lane, uint32_t piece, float (&values)[8])
 {
@@ -136,7 +136,7 @@ template <int THREADS> struct row_worker {
         }
     }
 
-    /* Weights of rms norms serve every group, those of the others lie beside the columns. */
+    /* RMS norms have one weight for every group, other norms one for each column. */
     KERNEL_INLINE void normalise(const cuda_row_op &op)
     {
         const uint32_t columns = columns_of(op), group = op.group;
@@ -349,7 +349,7 @@ KERNEL_INLINE void wait_for_copies()
 #endif
 }
 
-/* Brings a row's vectors into shared memory, all at once; a barrier has to follow. */
+/* Loads a row's vectors into shared memory, all at once; a barrier must follow. */
 template <int THREADS>
 KERNEL_INLINE void load_vectors(const cuda_machine &machine, const cuda_load *loads, uint32_t count,
     float *vectors, const row_context &row)

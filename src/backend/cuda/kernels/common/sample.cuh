@@ -56,10 +56,8 @@ static __device__ inline unsigned long long sample_final_weight(
                : 0;
 }
 
-/*
- * The choice among ids `first` .. `end`: those before have `before` of the weight, of `sum` in all, or, where
- * that is 0, of what they have themselves. Threads take neighbouring ids, so that sums follow the ids.
- */
+/* Chooses among ids `first` .. `end`. The ids before them have the weight `before`, all have `sum`; with sum
+ * 0 it is computed from these ids. Threads take neighbouring ids, so that sums follow the ids. */
 static __device__ inline void sample_choose_in_range(const sample_part &p, const sample_rule &rule,
     uint32_t first, uint32_t end, unsigned long long before, unsigned long long sum)
 {
@@ -88,7 +86,7 @@ static __device__ inline unsigned long long sample_measure(bool weights, sample_
     return weights ? sample_weight_of(sample_logit(pair), largest, 1) : 1;
 }
 
-/* Goes down from the highest bin until `target` is reached; says in which bin, and what lies above it. */
+/* Descends from the highest bin until the sum reaches `target`; returns this bin and the sum above it. */
 static __device__ inline bool sample_find_bin(
     const sample_part &p, uint32_t bins, unsigned long long target, uint32_t &bin, unsigned long long &above)
 {
@@ -275,8 +273,8 @@ static __device__ inline float sample_penalised(const cuda_sampler &settings, ui
     return __fsub_rn(__fmaf_rn(-static_cast<float>(times), settings.frequency, logit), settings.presence);
 }
 
-/* Brings the bits of ids `from` .. `to` into shared memory: the mask lies in the host's memory, which whole
- * lines and many loads at once cross fastest. */
+/* Loads the bits of ids `from` .. `to` into shared memory. The mask is in host memory, which whole lines and
+ * many loads at once read fastest. */
 static __device__ inline void sample_load_mask(const sample_part &p, uint32_t from, uint32_t to)
 {
     const uint32_t *mask = reinterpret_cast<const uint32_t *>(p.settings.mask);
@@ -294,7 +292,7 @@ static __device__ inline bool sample_is_allowed(const sample_part &p, uint32_t f
     return !p.settings.mask || words[id / 32 - from / 32] >> id % 32 & 1;
 }
 
-/* This part's logits with mask, bias and penalties. Who finds an id's count not yet taken applies it. */
+/* This part's logits with mask, bias and penalties. The first thread that takes an id's count applies it. */
 static __device__ inline void sample_adjust(const sample_part &p)
 {
     const float *bias = reinterpret_cast<const float *>(p.settings.bias);
@@ -367,7 +365,7 @@ static __device__ inline sample_pair sample_load_groups(const sample_part &p)
 
 static __device__ inline void sample_stage_0(const sample_part &p)
 {
-    if (p.part == 0) { /* what the next stages add to */
+    if (p.part == 0) { /* sums of the next stages */
         for (uint32_t i = p.thread; i < CUDA_SAMPLE_STEPS; i += p.threads)
             p.row->steps[i] = 0;
         if (p.thread == 0) {
@@ -388,7 +386,7 @@ static __device__ inline void sample_stage_0(const sample_part &p)
 
 /* ---- Stage 1 ---- */
 
-/* Not above the k-th largest of the row, and not far below it. */
+/* A lower bound of the k-th largest logit of the row, close to it. */
 static __device__ inline uint32_t sample_top_k_threshold(const sample_part &p)
 {
     const sample_pair *table = p.shared + SAMPLE_AT_TABLE;

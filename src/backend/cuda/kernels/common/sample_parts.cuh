@@ -81,7 +81,7 @@ static __device__ inline unsigned long long sample_block_sum(const sample_part &
 {
     for (uint32_t offset = 16; offset; offset /= 2)
         value += __shfl_xor_sync(0xffffffffu, value, offset);
-    sample_sync(p.threads); /* who reads the last reduction is done */
+    sample_sync(p.threads); /* readers of the last reduction are done */
     if (p.thread % 32 == 0)
         p.shared[SAMPLE_AT_REDUCE + p.thread / 32] = value;
     sample_sync(p.threads);
@@ -199,7 +199,7 @@ static __device__ inline unsigned long long sample_mix(unsigned long long z)
     return z ^ z >> 31;
 }
 
-/* Where the choice falls among weights that add up to `sum`. */
+/* The random point within the sum of the weights. */
 static __device__ inline unsigned long long sample_draw(const sample_part &p, unsigned long long sum)
 {
     const unsigned long long step = 0x9e3779b97f4a7c15ULL;
@@ -207,7 +207,7 @@ static __device__ inline unsigned long long sample_draw(const sample_part &p, un
     return __umul64hi(sample_mix(sample_mix(p.settings.seed + step) + (position + 1) * step), sum);
 }
 
-/* How far below the largest, in steps: what has no weight has one of its own. */
+/* The distance from the largest logit, in steps; logits without weight have a step of their own. */
 static __device__ inline uint32_t sample_step_below(float logit, float largest)
 {
     float below = logit == largest ? 0 : __fsub_rn(largest, logit);

@@ -1,10 +1,6 @@
-/*
- * Matrix products of a warp, copies to shared memory that run beside it, and waiting for the launch before.
- * All of it from sm_80 on.
- *
- * In a product of 16 rows by 8 columns lane l has, with g = l / 4 and c = l % 4, the results [g][2c], [g][2c
- * + 1], [g + 8][2c], [g + 8][2c + 1].
- */
+/* Matrix products of a warp, asynchronous copies to shared memory, and the wait for the previous launch; for
+ * sm_80 and later. In a product of 16 rows by 8 columns lane l has, with g = l / 4 and c = l % 4, the results
+ * [g][2c], [g][2c + 1], [g + 8][2c], [g + 8][2c + 1]. */
 #ifndef CUDA_TENSOR_CORES_CUH
 #define CUDA_TENSOR_CORES_CUH
 
@@ -33,7 +29,7 @@ KERNEL_INLINE void copy_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Until all of this thread's groups but the last `LEFT` have arrived. */
+/* Waits until all copy groups of this thread but the last `LEFT` are complete. */
 template <int LEFT> KERNEL_INLINE void copy_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
@@ -64,7 +60,7 @@ KERNEL_INLINE void invite_next_launch()
 #endif
 }
 
-/* Everything that the launches before wrote is there after this. */
+/* Waits until the results of all earlier launches are visible. */
 KERNEL_INLINE void wait_for_last_launch()
 {
 #if __CUDA_ARCH__ >= 900
@@ -84,7 +80,7 @@ KERNEL_INLINE void load_matrices(const void *row, uint32_t (&out)[4])
                  : "memory");
 }
 
-/* The same of matrices of 8 by 8 halves, turned over: lane l gets rows 2 (l % 4) and the next of column l
+/* The same for matrices of 8 by 8 halves, transposed: lane l gets rows 2 (l % 4) and the next of column l
  * / 4. */
 KERNEL_INLINE void load_matrices_transposed(const void *row, uint32_t (&out)[4])
 {
@@ -94,7 +90,7 @@ KERNEL_INLINE void load_matrices_transposed(const void *row, uint32_t (&out)[4])
                  : "memory");
 }
 
-/* A matrix of 8 by 8 halves in a register of each lane, word l % 4 of row l / 4, turned over. */
+/* Transposes a matrix of 8 by 8 halves, of which lane l has word l % 4 of row l / 4. */
 KERNEL_INLINE uint32_t transposed(uint32_t word)
 {
     uint32_t out;

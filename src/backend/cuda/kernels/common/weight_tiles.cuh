@@ -86,7 +86,7 @@ CUDA_TILE_FORMATS(TILE_FORMAT)
         break;                     \
     }
 
-/* A lane's codes as they lie in the weight tile. */
+/* A lane's codes as the weight tile stores them. */
 template <int TYPE> struct lane_codes {
     uint4 wide[tile_format<TYPE>::planes_16 ? tile_format<TYPE>::planes_16 : 1];
     uint2 eight;
@@ -237,7 +237,7 @@ template <int TYPE> DEVICE void unpack_floats(const lane_codes<TYPE> &codes, int
     }
 }
 
-/* Where a weight tile lies. */
+/* The address of a weight tile. */
 DEVICE uint64_t tile_address(const cuda_matrix &matrix, uint32_t tile_row, uint32_t part)
 {
     uint32_t owner = tile_row / matrix.tile_rows_per_block, local = tile_row % matrix.tile_rows_per_block;

@@ -155,14 +155,14 @@ KERNEL_INLINE void append_bytes(
     }
 }
 
-/* The last warps have least to do in the matmul before, and begin. */
+/* The last warps begin, because they have the least work in the matmul before. */
 KERNEL_INLINE uint32_t first_element()
 {
     return this_thread() ^ (CUDA_WORKERS - 32);
 }
 
-/* Brings all elements to shared memory; `own` is the thread's first one, keep(own, i, value) stores one. A
- * barrier has to follow. */
+/* Stores all elements in shared memory; `own` is the thread's first one, keep(own, i, value) stores one. A
+ * barrier must follow. */
 template <uint32_t DIM, class Keep>
 KERNEL_INLINE void take_elements(shared_head &head, const cuda_attend &attend, const attend_task &task,
     uint32_t columns, pending_element own, Keep keep)

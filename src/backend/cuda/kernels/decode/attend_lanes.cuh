@@ -105,7 +105,7 @@ KERNEL_INLINE void load_floats(const float *from, bool on, float (&out)[8])
     out[4] = high.x, out[5] = high.y, out[6] = high.z, out[7] = high.w;
 }
 
-/* A function of its own, for its registers. */
+/* Not inlined, so that it has its own registers. */
 static __device__ __noinline__ void finish_lanes()
 {
     DYNAMIC_SHARED(shared);

@@ -1,16 +1,14 @@
-/*
- * Attention of one token: which tasks a block has, and who does them. Scores are in powers of two: the
- * queries are multiplied by log2(e).
- */
+/* Attention of one token: the tasks of each block, and the choice of the algorithm. Scores are in powers of
+ * two: the queries are multiplied by log2(e). */
 #ifndef CUDA_ATTEND_ONE_CUH
 #define CUDA_ATTEND_ONE_CUH
 
 #include "backend/cuda/kernels/decode/attend_lanes.cuh"
 #include "backend/cuda/kernels/decode/attend_tiles.cuh"
 
-enum { ATTEND_POSITIONS = 128 }; /* that are not worth another split */
+enum { ATTEND_POSITIONS = 128 }; /* positions below which another split does not pay */
 
-/* Ranges of positions that work is divided into: as many as are worth it. */
+/* The number of splits: as many as pay. */
 struct attend_split {
     uint32_t active, length;
 };
@@ -39,7 +37,7 @@ KERNEL_INLINE void finish_attend(uint8_t *shared, const cuda_attend &attend, uin
         finish_head<TILE_PARTS, 128>(head, attend, room_of_tiles(shared, 1, 128), serial);
 }
 
-/* Which of them a task is done by. */
+/* The algorithm of a task. */
 enum attend_way { ATTEND_BY_16 = 4, ATTEND_BY_32 = 8, ATTEND_TILES_OF_64 = 16, ATTEND_TILES_OF_128 = 32 };
 
 KERNEL_INLINE uint32_t find_way(const cuda_attend &attend, const attend_task &task)
@@ -112,7 +110,7 @@ KERNEL_INLINE void take_task(uint8_t *shared, bool is_first)
     sync_threads<CUDA_WORKERS>();
 }
 
-/* The tasks of one block. Nothing is kept across one. */
+/* The tasks of one block. No value is kept from one task to the next. */
 KERNEL_INLINE void attend_one_token()
 {
     for (bool is_first = true;; is_first = false) {

@@ -18,7 +18,7 @@
 
 enum { TILE_POSITIONS = 16, TILE_PARTS = CUDA_WARPS / 2, TILES_STEP = TILE_PARTS * TILE_POSITIONS };
 
-/* So that large queries are halves, and small weights as exact as large ones. */
+/* Scales queries into the range of halves, and small weights to the precision of large ones. */
 #define QUERY_UNIT   (1.0f / 16)
 #define WEIGHT_POWER 10.0f
 
@@ -99,8 +99,8 @@ KERNEL_INLINE void fetch_tile(uint64_t from, const tile_place &place, raw_tile<C
     }
 }
 
-/* The token's own, which is not in the cache yet; no branch, for which the products after it would stand
- * twice. */
+/* The token's own key or value, which is not in the cache yet. Without a branch, which would duplicate the
+ * products after it. */
 template <int CHUNKS>
 KERNEL_INLINE void put_own(
     const attend_task &task, uint32_t position, const uint16_t *own, raw_tile<CHUNKS> &tile)
@@ -161,7 +161,7 @@ KERNEL_INLINE uint32_t two_halves(float weight)
     return first | (uint32_t)float_to_half_bits(weight - half_to_float(first)) << 16;
 }
 
-/* The largest of what the lanes with the same c have. */
+/* The maximum over the lanes with the same c. */
 KERNEL_INLINE float largest_of_columns(float x)
 {
 #pragma unroll
@@ -193,7 +193,7 @@ KERNEL_INLINE void add_values(const raw_tile<CHUNKS> &values, uint32_t first_wei
     }
 }
 
-/* A function of its own: few models have it. */
+/* Not inlined: few models need it. */
 static __device__ __noinline__ float capped_score(float score, float cap)
 {
     return cap * LOG2_OF_E * tanhf(score / cap);
@@ -252,7 +252,8 @@ KERNEL_INLINE void leave_tiles(const attend_task &task, const attend_room &room,
     }
 }
 
-/* Asks for what the next layer's attention will want of the cache: with many positions it is far away. */
+/* Prefetches the part of the cache that the next layer's attention reads: with many positions it is not in
+ * the L2 cache. */
 template <uint32_t DIM>
 KERNEL_INLINE void prefetch_tiles(const shared_head &head, const cuda_attend &attend, const attend_task &task)
 {
@@ -271,7 +272,7 @@ KERNEL_INLINE void prefetch_tiles(const shared_head &head, const cuda_attend &at
     }
 }
 
-/* A function of its own, for its registers. */
+/* Not inlined, so that it has its own registers. */
 template <uint32_t DIM> __device__ __noinline__ void finish_tiles()
 {
     DYNAMIC_SHARED(shared);

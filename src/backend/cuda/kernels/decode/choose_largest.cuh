@@ -56,8 +56,8 @@ KERNEL_INLINE sample_pair take_largest(shared_head &head, uint32_t block)
     return largest_of_warp((uint64_t)(uint32_t)seen.first << 32 | (uint32_t)seen.second);
 }
 
-/* Angles of a position, by all workers, of which the last begin: the first have more to do. A function of its
- * own, for two callers. */
+/* Angles of a position, by all workers; the last ones begin, because the first have more work. Not inlined:
+ * there are two callers. */
 static __device__ __noinline__ void prepare_angles(uint32_t position)
 {
     DYNAMIC_SHARED(shared);

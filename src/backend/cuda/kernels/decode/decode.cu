@@ -207,7 +207,7 @@ __device__ __noinline__ bool meet()
 
 /* ---- One record after the other ---- */
 
-/* Any record but a matmul or attention; false when a block failed. */
+/* Every record except matmul and attention; false when a block failed. */
 KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
 {
     shared_head &head = *(shared_head *)shared;

@@ -120,7 +120,7 @@ template <int TYPE> KERNEL_INLINE float multiply_codes(const lane_codes<TYPE> &c
     return sum;
 }
 
-/* Where a warp finds the part that it multiplies, and the next ones: bytes of shared memory. */
+/* Offsets, in bytes of shared memory, of the part that a warp multiplies and of the next ones. */
 struct part_walk {
     uint32_t first, step;
 };
@@ -169,7 +169,7 @@ KERNEL_INLINE void multiply_tiles_at_once(const uint8_t *tile, uint32_t tile_ste
         *own = adds ? *own + sum : sum;
 }
 
-/* Which part groups of a matrix. */
+/* A range of part groups of a matrix. */
 struct group_range {
     uint32_t first, end;
 };
@@ -281,19 +281,19 @@ KERNEL_INLINE uint32_t load_before(const matmul_end &end, uint32_t row)
                : 0;
 }
 
-/* Where the first of a row's partial sums is. */
+/* The address of a row's first partial sum. */
 KERNEL_INLINE const float *place_of_row(const float *partials, uint32_t each, uint32_t row)
 {
     return partials + row / CUDA_TILE_ROWS * each * CUDA_TILE_ROWS + row % CUDA_TILE_ROWS;
 }
 
-/* The sum of a row over its parts, PARTS at most. All are on their way before the first is added. */
+/* The sum of a row over its parts, PARTS at most. All loads are in flight before the first addition. */
 template <uint32_t PARTS> KERNEL_INLINE float sum_of_row(uint32_t each, const float *place)
 {
     float parts[PARTS];
 #pragma unroll
     for (uint32_t i = 0; i < PARTS; i++)
-        parts[i] = place[min(i, each - 1) * CUDA_TILE_ROWS]; /* whether it counts can wait */
+        parts[i] = place[min(i, each - 1) * CUDA_TILE_ROWS]; /* masked afterwards */
 #pragma unroll
     for (uint32_t i = 0; i < PARTS; i++)
         parts[i] = i < each ? parts[i] : 0;

@@ -67,8 +67,8 @@ KERNEL_INLINE uint32_t packed_input_columns(uint32_t columns)
     return (columns + CUDA_TILE_COLUMNS - 1) / CUDA_TILE_COLUMNS * CUDA_TILE_COLUMNS;
 }
 
-/* Four columns from `at` on of a vector in shared memory to its packed input; columns beyond the last are
- * zeros. */
+/* Stores four columns from `at` on of a vector in shared memory in its packed input; columns beyond the last
+ * are zeros. */
 KERNEL_INLINE void round_columns(
     const cuda_round &round, uint32_t at, const float *vectors, uint8_t *packed_inputs, bool early)
 {
@@ -195,8 +195,8 @@ KERNEL_INLINE void round_parts(shared_head &head, const cuda_vector &vector, con
     __syncwarp();
 }
 
-/* Mean and scale of a layer norm, from what the warps have found in their columns: sums, sums of squares of
- * the distances to their own means, how many columns they have; [3][CUDA_WARPS]. */
+/* Mean and scale of a layer norm, from the results of the warps for their columns: sums, sums of squares of
+ * the distances to their own means, numbers of columns; [3][CUDA_WARPS]. */
 KERNEL_INLINE float2 merge_moments(const float *moments, uint32_t columns, float epsilon)
 {
     const float *squares = moments + CUDA_WARPS, *counts = squares + CUDA_WARPS;

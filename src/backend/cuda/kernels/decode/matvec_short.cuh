@@ -95,7 +95,7 @@ KERNEL_INLINE ring_walk pass_by(
     return walk;
 }
 
-/* As run_matmul. Results are the finishing warp's. */
+/* As run_matmul. The finishing warp stores the results. */
 template <int TYPE, bool MIXES, int TERMS>
 KERNEL_INLINE ring_walk run_short(
     shared_head &head, const cuda_matmul_record &record, uint32_t serial, ring_walk walk)

@@ -1,9 +1,7 @@
-/*
- * Weights on their way into shared memory. One warp of a block copies the weights of its records, chunk after
- * chunk in the order of the phases, into a ring, as far ahead as the ring has room; it never waits for an
- * activation. The copying warp and the compute warps walk the same sequence of chunks, and so agree where
- * each lies.
- */
+/* The weight ring. One warp of a block copies the weights of its records, chunk after chunk in the order of
+ * the phases, into a ring in shared memory, as far ahead as the ring has room; it never waits for an
+ * activation. The copying warp and the compute warps walk the same sequence of chunks, so they agree on the
+ * place of each. */
 #ifndef CUDA_STREAM_CUH
 #define CUDA_STREAM_CUH
 
@@ -22,7 +20,7 @@ struct record_range {
 /* The tokens of a launch. `slot`, `first`, `version` and `epoch` are those at its beginning. */
 struct token_walk {
     uint32_t slot, first, version, epoch;
-    uint32_t repeat; /* how many at most; 0: not known yet */
+    uint32_t repeat; /* maximum number; 0: not known yet */
     uint32_t index, begun, goes_on;
     token_rules rules;
     token_count count;
@@ -39,7 +37,7 @@ struct attend_task {
 /* At the beginning of shared memory. */
 struct shared_head {
     uint64_t full[CUDA_CHUNKS], empty[CUDA_CHUNKS];
-    uint64_t stop;                     /* no further chunk will be taken */
+    uint64_t stop;                     /* no further chunk will be read */
     uint64_t computed[2], finished[2]; /* a record, by the warps that compute and by the finishing one */
     uint64_t announced,
         acknowledged;             /* what follows: by the finishing warp, which then has the first records */
@@ -56,10 +54,10 @@ struct shared_head {
     token_walk tokens;
     attend_task task;
     uint32_t task_number;          /* of `task` among all */
-    uint32_t task_shape, task_tag; /* what `task` is the first of: record.index, and the token */
+    uint32_t task_shape, task_tag; /* the record.index and the token of which `task` is the first */
     uint32_t target;               /* arrivals at the grid's barrier so far */
     uint32_t tag;                  /* of the token's tagged words */
-    uint32_t early;                /* all inputs of its matmuls have two terms */
+    uint32_t early;                /* inputs of its matmuls have two terms */
     uint32_t skips;                /* the last stage of sampling had nothing to do */
     uint32_t greedy;               /* the largest logit's id is all that is asked for (choose_largest.cuh) */
     int32_t chosen;                /* then: which it is */
@@ -73,7 +71,7 @@ struct shared_head {
 };
 static_assert(sizeof(shared_head) <= CUDA_SHARED_HEAD, "the head of shared memory");
 
-/* Where the next chunk lies. */
+/* The place of the next chunk. */
 struct ring_walk {
     uint32_t index = 0, position = 0;
 
@@ -113,7 +111,8 @@ KERNEL_INLINE void save_walk(shared_head &head, const block_walk &walk)
     __syncwarp();
 }
 
-/* To the next record, with `ring` behind what this one took; beyond the last where something gave up. */
+/* Advances to the next record, with `ring` after this record's chunks; beyond the last record if a wait
+ * failed. */
 KERNEL_INLINE void walk_on(shared_head &head, block_walk walk, const ring_walk &ring, bool goes_on)
 {
     walk.record = goes_on ? walk.record + 1 : head.range.end;
@@ -133,11 +132,10 @@ KERNEL_INLINE const cuda_record *current_record(uint8_t *shared)
         shared, ((const shared_head *)shared)->progress[this_thread() / 32][PROGRESS_SERIAL]);
 }
 
-/*
- * Many warps compute a record, each at its own pace; one finishes it (finisher.cuh), in order. A warp begins
- * record number `serial` when record serial - distance is finished and its shared memory is free: 2 where the
- * record alternates between two halves, 1 where it needs memory of the record before.
- */
+/* The compute warps compute a record, each at its own pace; the finishing warp finishes records in order
+ * (finisher.cuh). A warp begins record number `serial` when record serial - distance is finished and its
+ * shared memory is free: 2 where the record alternates between two halves, 1 where it needs memory of the
+ * record before. */
 KERNEL_INLINE void wait_for_finisher(shared_head &head, uint32_t serial, uint32_t wait_distance)
 {
     const uint32_t parity = (serial - wait_distance) / 2 % 2;
@@ -164,7 +162,7 @@ KERNEL_INLINE void signal_finisher(shared_head &head, uint32_t serial, bool goes
     chunk_barrier_arrive(&head.computed[serial % 2]);
 }
 
-/* Which owner of a matrix this block is; at least `owners` when it is none. */
+/* The number of this block among the owners of a matrix; at least `owners` if it is not an owner. */
 KERNEL_INLINE uint32_t owner_of(uint32_t block, uint32_t first_block, uint32_t blocks)
 {
     return block >= first_block ? block - first_block : block + blocks - first_block;

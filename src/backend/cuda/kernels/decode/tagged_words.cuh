@@ -1,7 +1,5 @@
-/*
- * Values that blocks exchange: words that carry the tag of their token (cuda_plan.h). Every wait has a
- * timeout (waiting.cuh); a wait that gave up sets head.failed and returns a value that is not used.
- */
+/* Tagged words, by which blocks exchange values (cuda_plan.h). Every wait has a timeout (waiting.cuh); after
+ * a timeout it sets head.failed and returns a value that is not used. */
 #ifndef CUDA_TAGGED_WORDS_CUH
 #define CUDA_TAGGED_WORDS_CUH
 
@@ -37,7 +35,7 @@ KERNEL_INLINE float value_in_word(uint32_t word)
     return __uint_as_float(word & ~TAG_MASK);
 }
 
-/* Past the caches of the multiprocessor. */
+/* Bypasses the L1 cache. */
 KERNEL_INLINE uint32_t load_word(const uint32_t *word)
 {
 #ifdef CUDA_EMULATOR
@@ -266,7 +264,7 @@ KERNEL_INLINE void take_fours(
     for (int i = 0; i < COUNT; i++)
         fours[i] = load_pending_four(from, first + i * step, first + i * step < columns, tag);
     out[0] = wait_for_four(head, fours[0], tag);
-    if constexpr (COUNT > 1) /* by then most have arrived: the others are loaded again together */
+    if constexpr (COUNT > 1) /* most have arrived by now: the others are loaded again together */
         wait_for_others(head, fours, tag, out);
 }
 
@@ -283,7 +281,7 @@ KERNEL_INLINE float4 take_four_alone(shared_head &head, uint64_t from, uint32_t 
 
 /* ---- Whole vectors, to and from shared memory ---- */
 
-/* Loads lie one after the other for this, so that all are on their way at once; a barrier has to follow. */
+/* Loads are consecutive in the table, so that all are in flight at once; a barrier must follow. */
 template <int THREADS>
 KERNEL_INLINE void load_values(
     shared_head &head, const cuda_load *loads, uint32_t count, float *vectors, const row_context &row)

@@ -53,7 +53,7 @@ KERNEL_INLINE float mixed_value(float v, float first, float share)
     return share == 0 ? v : fmaf(first - v, share, v);
 }
 
-/* The thread's word as loaded so far; a neutral value where there is no such input. */
+/* The thread's word as loaded so far; a neutral value if there is no such input. */
 KERNEL_INLINE uint32_t load_pending_input(const shared_head &head, uint64_t from, uint32_t index)
 {
     if (!from)
@@ -130,7 +130,7 @@ __device__ __noinline__ void run_wkv7_head()
     const float epsilon = record.epsilon, least_square = record.least_square;
     const uint64_t out = record.out;
 
-    sync_threads<CUDA_WORKERS>(); /* nobody is at the partial sums of the record before */
+    sync_threads<CUDA_WORKERS>(); /* no warp reads the partial sums of the record before */
     room.in[0][thread] = wait_for_word(head, (const uint32_t *)from + thread % CUDA_WKV7_COLUMNS, seen);
     sync_threads<CUDA_WORKERS>();
     const float2 r = *((const float2 *)room.in[CUDA_WKV7_R] + lane),

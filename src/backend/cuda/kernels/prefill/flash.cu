@@ -16,7 +16,7 @@
 #include "backend/cuda/kernels/prefill/flash.cuh"
 
 #define LOG2_E       1.44269504f
-#define WEIGHT_SHIFT 10.0f /* weights are 2^10 times what they are; the sum is, too */
+#define WEIGHT_SHIFT 10.0f /* weights are multiplied by 2^10, and so is their sum */
 
 KERNEL_INLINE uint32_t half_pair(float low, float high)
 {
@@ -24,7 +24,7 @@ KERNEL_INLINE uint32_t half_pair(float low, float high)
     return *(const uint32_t *)&pair;
 }
 
-/* Two floats as two pairs of halves, whose sums they are. */
+/* Two floats as sums of two halves each. */
 struct cut_pair {
     uint32_t high, low;
 };
@@ -198,7 +198,7 @@ KERNEL_INLINE void spoil_scores(uint32_t bad, float (&scores)[FLASH_KEYS / 8][4]
     }
 }
 
-/* Scores become weights, NaN for keys that are `bad`; what was added up before is put in proportion. */
+/* Scores become weights, NaN for keys that are `bad`; earlier sums are rescaled to the new maximum. */
 template <int DIM>
 KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float (&unit)[2], uint32_t first,
     uint32_t bad, float (&scores)[FLASH_KEYS / 8][4], flash_sums<DIM> &sums)

@@ -1,8 +1,6 @@
-/*
- * Attention of many tokens: which queries a block has. A query is a pair of a token and one of the heads that
+/* Attention of many tokens: the queries of a block. A query is a pair of a token and one of the heads that
  * share a KV head; a block has FLASH_QUERIES neighbouring ones of one run and one KV head, so that they read
- * the same keys.
- */
+ * the same keys. */
 #ifndef CUDA_FLASH_CUH
 #define CUDA_FLASH_CUH
 
@@ -24,7 +22,7 @@ KERNEL_INLINE uint32_t first_seen(uint32_t window, uint32_t position)
     return window && position + 1 > window ? position + 1 - window : 0;
 }
 
-/* Where the step is: what does not change is read before waiting for the launch before. */
+/* The addresses of the step: constant values are read before the wait for the previous launch. */
 struct flash_step {
     const cuda_step *step;
     const cuda_run *runs;
@@ -40,8 +38,8 @@ KERNEL_INLINE flash_step find_flash_step(const cuda_machine *machine)
         __ldg(&machine->pages_per_slot)};
 }
 
-/* Every warp finds it for itself, 32 runs at a time; false when there are fewer blocks. Places of runs that
- * do not live are read with the others, so that one thing does not wait for the other. */
+/* Every warp finds its block's queries itself, 32 runs at a time; false if the block has none. Entries beyond
+ * the live runs are read as well, so that loads need not wait for the number of runs. */
 KERNEL_INLINE bool find_flash_block(const flash_step &step, const cuda_attend &attend, flash_block &out)
 {
     const uint32_t lane = threadIdx.x % 32, run_count = __ldcg(&step.step->run_count);
@@ -81,10 +79,10 @@ KERNEL_INLINE bool find_flash_block(const flash_step &step, const cuda_attend &a
     return false;
 }
 
-/* Where query number `query` of the block stands. */
+/* Row, head and position of query number `query` of the block. */
 struct flash_query {
     bool on;
-    uint32_t position, first; /* what it sees: first .. position */
+    uint32_t position, first; /* it sees positions first .. position */
     uint64_t at;              /* of q and out, in floats */
 };
 
@@ -124,8 +122,7 @@ KERNEL_INLINE void round_result(const cuda_packed_input &packed_input, uint64_t 
         __stcg((float *)packed_input.sums + at / 16 + lane / 16, rounded.scale * (float)rounded.sum);
 }
 
-/* Where the rounded results of a query begin, and behind them zeros, as many as the last head has to leave.
- */
+/* The place of a query's rounded results; the last head also stores the zeros after them. */
 struct rounded_query {
     uint64_t at;
     uint32_t zeros;

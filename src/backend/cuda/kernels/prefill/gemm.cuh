@@ -10,7 +10,7 @@
 #include "backend/cuda/kernels/common/tensor_cores.cuh"
 #include "backend/cuda/kernels/prefill/rounding.cuh"
 
-/* The part of a launch that a block has. */
+/* The rows and tokens of a block. */
 struct gemm_block {
     uint32_t matmul;    /* with a glu the first of the two */
     uint32_t first_row; /* of the matrix */
@@ -33,14 +33,14 @@ KERNEL_INLINE gemm_block find_gemm_block(const cuda_gemm &gemm, uint32_t block)
     return found;
 }
 
-/* How many of the tokens from `first` on live, at most `tokens`. */
+/* The number of live tokens from `first` on, at most `tokens`. */
 KERNEL_INLINE uint32_t live_rows(const cuda_step *step, uint32_t kind, uint32_t first, uint32_t tokens)
 {
     const uint32_t live = __ldcg(kind == ROWS_OUTPUTS ? &step->output_count : &step->token_count);
     return live <= first ? 0 : min(live - first, tokens);
 }
 
-/* Which of the tokens from `first` on, 64 at most, stand at the first positions of their sequences: by a
+/* A bit for each token from `first` on, 64 at most, that is at the first positions of its sequence; by a
  * whole warp. */
 template <int TOKENS>
 KERNEL_INLINE uint64_t early_tokens(const cuda_gemm &gemm, uint32_t first, uint32_t live, uint32_t lane)
@@ -114,10 +114,10 @@ template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
     const cuda_gemm &gemm;
     const cuda_matmul &matmul;
     uint32_t rows, first_row, end; /* end: of the quads */
-    uint32_t begin, step;          /* this block's first quad, and how far apart its next ones are */
+    uint32_t begin, step;          /* this block's first quad, and the distance to its next one */
     bool accumulates, whole;       /* whole: rows of four lie at multiples of 16 bytes */
     float *out;                    /* the first token's first row */
-    float4 before;                 /* what is added to: the next four */
+    float4 before;                 /* the next four values to which results are added */
 
     KERNEL_INLINE gemm_finish(const cuda_gemm &gemm_, const gemm_block &block, uint32_t first_token,
         uint32_t live, uint32_t share = 0, uint32_t shares = 1)
@@ -188,7 +188,7 @@ template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
         }
     }
 
-    /* `early`: of which tokens the rounded results have two terms. */
+    /* `early`: a bit for each token whose rounded results have two terms. */
     KERNEL_INLINE void run(uint32_t first_token, uint32_t splits, const float *place, uint64_t early)
     {
         run(first_token, block_sums<MATRICES, TOKENS, ROWS>{place, splits}, early);

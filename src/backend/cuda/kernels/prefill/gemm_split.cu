@@ -49,7 +49,7 @@ struct split_weights {
         jump = pass_bytes - row_bytes;
         low = (const uint8_t *)matrix.base + owner * owner_bytes + pass * (uint64_t)pass_bytes +
               local * row_bytes + number * tile_bytes;
-        /* Beyond the last tile row: that one again, and the results are not used. */
+        /* Beyond the last tile row the last one is read again; the results are not used. */
         high = row + 1 >= matrix.tile_rows ? low
                : local + 1 < own           ? low + row_bytes
                                            : low + (owner_bytes - local * row_bytes);
@@ -170,7 +170,7 @@ struct part_weights {
     }
 };
 
-/* Until the oldest stage on its way is there: of stages - 1. */
+/* Waits for the oldest of the stages - 1 stages in flight. */
 KERNEL_INLINE void wait_for_stage(uint32_t stages)
 {
     switch (stages) {
@@ -241,7 +241,7 @@ KERNEL_INLINE void finish_split(const cuda_gemm &gemm, const gemm_block &block, 
             rounds_bytes ? early_tokens<LAYOUT::tokens>(gemm, first_token + first, some, threadIdx.x % 32)
                          : 0;
         if (first == 0)
-            meet_cluster(splits); /* what is added to the sums is on its way */
+            meet_cluster(splits); /* loads of the values that are added to the sums are in flight */
         finish.run(first_token + first, cluster_sums<LAYOUT::tokens, LAYOUT::rows>{place, splits}, early);
         place += LAYOUT::sums;
     }
@@ -270,7 +270,7 @@ KERNEL_INLINE void gemm_split(const cuda_machine *machine, const cuda_gemm &gemm
         weights.fetch(own_weights + i * stage_bytes);
     wait_for_last_launch();
     const uint32_t live = live_rows(step, gemm.rows, first_token, TOKENS);
-    if (live == 0) { /* so it is for all blocks of the cluster */
+    if (live == 0) { /* the same for all blocks of the cluster */
         copy_commit();
         copy_wait<0>();
         return;
@@ -288,7 +288,7 @@ KERNEL_INLINE void gemm_split(const cuda_machine *machine, const cuda_gemm &gemm
     for (uint32_t part = 0; part < count; part++) {
         wait_for_stage(stages);
         publish_inputs();
-        __syncthreads(); /* the stage is there, and nobody uses the one before it any more */
+        __syncthreads(); /* the stage is loaded, and no warp reads the one before it */
         weights.fetch(own_weights + free_stage);
         inputs.fetch(shared + free_stage + weight_bytes);
         copy_commit();
@@ -327,7 +327,7 @@ KERNEL_INLINE void gemm_split(const cuda_machine *machine, const cuda_gemm &gemm
         meet_cluster(splits); /* others read this block's sums until then */
 }
 
-/* Two blocks share a multiprocessor, but for those of 128 tokens. */
+/* Two blocks share a multiprocessor, except blocks of 128 tokens. */
 #define DEFINE_GEMM_SPLIT(tokens)                                                                            \
     extern "C" __global__ void __launch_bounds__(GEMM_SPLIT_THREADS, (tokens) < 128 ? 2 : 1)                 \
         salvo_gemm_split_##tokens(const cuda_machine *machine, const __grid_constant__ cuda_gemm gemm)       \

@@ -63,8 +63,8 @@ template <class LAYOUT> struct wide_weights {
         uint32_t step = LAYOUT::planes * 512;
         if (++half == LAYOUT::stages_per_part) {
             half = 0;
-            if (++part == parts_per_pass) { /* weight tiles of the next pass lie behind those of other tile
-                                                row rows */
+            if (++part ==
+                parts_per_pass) { /* weight tiles of the next pass follow those of the other tile rows */
                 part = 0;
                 step += jump;
             }

@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
     const bool fine =
         norm.packed_input.fine || (norm.rows == ROWS_TOKENS && is_early_row(norm.token_rows, blockIdx.x));
     float squares = 0;
-    /* All rows have memory, live or not: this need not wait for the check that they live. */
+    /* All rows have memory, live or not, so the load does not wait for the check. */
 #pragma unroll
     for (uint32_t i = 0; i < pieces && i * piece_columns < columns; i++) {
         values[i] = load_four(x, first + i * piece_columns, columns);

@@ -1,4 +1,4 @@
-/* Rows rounded to bytes, as matmuls of many tokens take them. */
+/* Rows rounded to bytes for matmuls of many tokens. */
 #ifndef CUDA_ROUNDING_CUH
 #define CUDA_ROUNDING_CUH
 
@@ -17,7 +17,7 @@ KERNEL_INLINE float first_scale(float scale, bool fine)
     return fine ? scale * TERM_UNIT : scale;
 }
 
-/* Four columns of a row, with what is written of them once for sixteen. */
+/* Four columns of a row, and the values that are stored once for sixteen columns. */
 struct rounded_columns {
     rounded_four<2> four;
     int sum; /* of the 16 columns of four threads, counted in last term */

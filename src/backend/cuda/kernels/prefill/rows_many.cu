@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(ANGLES_THREADS) salvo_angles(const 
 
 /* ---- Rows ---- */
 
-/* Row `row` of its kind; false when there is no such row, or nobody works on it. */
+/* Row `row` of its kind; false if it does not exist or is not live. */
 KERNEL_INLINE bool find_row(const cuda_machine &machine, uint32_t kind, uint32_t row, row_context &out)
 {
     const cuda_step *step = (const cuda_step *)machine.step;
@@ -123,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS) salvo_rows(
     DYNAMIC_SHARED(shared);
     __shared__ cuda_machine machine;
     __shared__ __align__(16) float scratch[2 * ROWS_THREADS / 32];
-    /* Tables do not change: they are fetched before what the row depends on. */
+    /* Tables are constant: they are loaded before the data of the row. */
     invite_next_launch();
     for (uint32_t i = threadIdx.x; i < sizeof machine / 4; i += ROWS_THREADS)
         ((uint32_t *)&machine)[i] = __ldg((const uint32_t *)given + i);
@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS) salvo_rows(
     wait_for_last_launch();
     row_context row = {};
     row.row = blockIdx.x;
-    /* All rows of tokens have memory, live or not: this need not wait for the check that they live. */
+    /* All rows of tokens have memory, live or not, so the load does not wait for the check. */
     const bool is_token = table->rows == ROWS_TOKENS;
     const cuda_load *loads = (const cuda_load *)(shared + table->loads_at);
     if (is_token)
@@ -195,7 +195,8 @@ KERNEL_INLINE void finish_run(const cuda_machine &machine, uint32_t index)
     }
 }
 
-/* As large as the decode kernel, and empty: whether a cooperative launch of that size is possible. */
+/* An empty kernel of the decode kernel's size: tests whether a cooperative launch of that size is possible.
+ */
 extern "C" __global__ void salvo_probe(const cuda_machine *) {}
 
 extern "C" __global__ void __launch_bounds__(END_THREADS) salvo_end(const cuda_machine *given)

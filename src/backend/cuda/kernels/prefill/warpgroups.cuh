@@ -81,13 +81,13 @@ KERNEL_INLINE void products_commit()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* Until all of this warpgroup's groups but the last `LEFT` are done. */
+/* Waits until all groups of products of this warpgroup but the last `LEFT` are complete. */
 template <int LEFT> KERNEL_INLINE void products_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
-/* Sums are read after this, not before: for the compiler, which does not know that a wait changes them. */
+/* Keeps the compiler from reading sums before this point: it does not know that a wait changes them. */
 template <int COUNT> KERNEL_INLINE void hold_sums(float (&sums)[COUNT][4])
 {
 #pragma unroll
@@ -95,7 +95,7 @@ template <int COUNT> KERNEL_INLINE void hold_sums(float (&sums)[COUNT][4])
         asm volatile("" : "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3])::"memory");
 }
 
-/* Where the 16-byte chunks of a product are, the tokens of a chunk one after the other. */
+/* The places of the 16-byte chunks of a product; the tokens of a chunk are consecutive. */
 template <int TOKENS> KERNEL_INLINE uint64_t describe_inputs(const uint8_t *chunk)
 {
     constexpr uint64_t to_next_chunk = wide_inputs<TOKENS>::chunk_bytes / 16, to_next_tokens = 8;
@@ -173,8 +173,8 @@ KERNEL_INLINE void multiply_wide(
 
 /* ---- Clusters of blocks ---- */
 
-/* All threads of a cluster of `blocks` blocks, or of the block that is alone: what they have written to
- * shared memory is there for all of them. */
+/* A barrier of all threads of a cluster of `blocks` blocks, or of a single block; their stores to shared
+ * memory are then visible. */
 KERNEL_INLINE void meet_cluster(uint32_t blocks)
 {
     if (blocks == 1) {
@@ -185,7 +185,7 @@ KERNEL_INLINE void meet_cluster(uint32_t blocks)
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-/* The same place in the shared memory of block number `block` of the cluster. */
+/* The same offset in the shared memory of block number `block` of the cluster. */
 KERNEL_INLINE const float *shared_of_block(const float *own, uint32_t block)
 {
     const float *other;

@@ -27,7 +27,7 @@ enum {
     VALUES = WKV7_CHUNK_VALUES,
     KEY_LANES = DIM / 4, /* that share a value: each has four keys */
     CHUNK_THREADS = VALUES * KEY_LANES,
-    SQUARE_STRIDE = TOKENS + 4, /* so that lanes that read a row each do not meet */
+    SQUARE_STRIDE = TOKENS + 4, /* avoids bank conflicts of lanes that read a row each */
     ROW_STRIDE = DIM + 4,
     PREPARE_COLUMNS = DIM + TOKENS,
 };
@@ -35,7 +35,7 @@ enum {
 /* The part of a head's chunk that does not depend on its state. */
 struct wkv7_chunk {
     float w[TOKENS][DIM], r[TOKENS][DIM]; /* W, R */
-    float b[TOKENS][DIM], k[TOKENS][DIM]; /* what u and v add to the state after the chunk */
+    float b[TOKENS][DIM], k[TOKENS][DIM]; /* the contributions of u and v to the state after the chunk */
     float z[TOKENS][SQUARE_STRIDE], q[TOKENS][SQUARE_STRIDE];
     float decay[DIM];              /* of the whole chunk */
     uint32_t is_steep, padding[3]; /* it goes token by token */
@@ -52,10 +52,10 @@ struct prepare_memory {
     float products[2 * TOKENS][2 * TOKENS + 4];
 };
 
-/* Which tokens a chunk has: chunks of all runs, one after the other. */
+/* The tokens of a chunk; the chunks of all runs are numbered consecutively. */
 struct chunk_place {
     uint32_t run;        /* its number */
-    uint32_t row, count; /* its first token; how many there are, up to TOKENS */
+    uint32_t row, count; /* its first token; its number of tokens, up to TOKENS */
     uint32_t run_count;  /* tokens of the run */
 };
 
@@ -297,7 +297,7 @@ extern "C" __global__ void __launch_bounds__(2 * DIM)
 
 /* ---- One after the other ---- */
 
-/* Values of a chunk, and what it removes from them. */
+/* The values of a chunk, and the vectors that it removes. */
 struct chunk_values {
     float v[TOKENS][VALUES];
     float removed[VALUES][SQUARE_STRIDE];
@@ -309,7 +309,7 @@ struct chunks_memory {
 };
 static_assert(sizeof(chunks_memory) == WKV7_CHUNKS_SHARED, "as the host counts it");
 
-/* Begins to bring a chunk and its values; those of tokens that do not live are zeros. */
+/* Starts the copy of a chunk and its values; those of tokens that are not live are zeros. */
 KERNEL_INLINE void fetch_chunk(const wkv7_chunk *from, const float *values, uint32_t row, uint32_t count,
     wkv7_chunk &chunk, chunk_values &to)
 {
@@ -322,8 +322,8 @@ KERNEL_INLINE void fetch_chunk(const wkv7_chunk *from, const float *values, uint
             &to.v[token][part], values + (token < count ? (uint64_t)token * row + part : 0), token < count);
 }
 
-/* Sums over KEY_LANES lanes of as many values twice: lane q gets those of number q. Each step halves what a
- * lane has left. */
+/* Sums over KEY_LANES lanes of twice as many values: lane q gets those of number q. Each step halves the
+ * values of a lane. */
 template <int DISTANCE>
 KERNEL_INLINE void sum_and_share(float (&first)[TOKENS], float (&second)[TOKENS], uint32_t q)
 {
@@ -480,7 +480,7 @@ extern "C" __global__ void __launch_bounds__(CHUNK_THREADS, 1)
     wait_for_last_launch();
     const uint32_t end = __ldcg(&((const cuda_step *)machine->step)->run_count), lane = threadIdx.x % 32;
     const cuda_run *runs = (const cuda_run *)(machine->step + machine->runs_at);
-    uint32_t index = 0, turn = 0; /* chunks before; whose turn the next run is */
+    uint32_t index = 0, turn = 0; /* chunks of earlier runs; the block of the next run */
 #pragma unroll 1
     for (uint32_t base = 0; base < end; base += 32) {
         const lane_runs all(runs, base, end, lane);

@@ -26,7 +26,7 @@ struct wkv7_place {
     uint32_t row, head_dim, first_value, count; /* row: floats of one; count: tokens */
 };
 
-/* Brings up to WKV7_TOKENS tokens from number `first` on. */
+/* Loads up to WKV7_TOKENS tokens from number `first` on. */
 template <int DIM>
 KERNEL_INLINE void fetch_tokens(
     const cuda_wkv7_many &wkv7, const wkv7_place &place, uint32_t first, wkv7_token<DIM> *to)
