@@ -70,7 +70,7 @@ static bool read_block(struct api_builder *builder, const char *role, const char
     const bool is_assistant = strcmp(role, "assistant") == 0;
     struct salvo_text text = {0};
     if (api_is_text(type, "redacted_thinking"))
-        return true; /* which only Anthropic can read */
+        return true; /* only Anthropic can read these */
     if (api_is_text(type, "thinking") && is_assistant && thoughts && thoughts->kind == JSON_STRING) {
         api_build_reasoning(builder, thoughts->text);
         return true;
@@ -427,7 +427,7 @@ static void write_news(struct api_stream *stream, const struct api_choice *choic
 static void write_last(
     struct api_stream *stream, const struct api_answer *answer, const struct api_choice *choice)
 {
-    if (!stream->parts) /* as without a stream: an empty answer has an empty block */
+    if (!stream->parts) /* an empty answer has an empty block, with and without a stream */
         open_block(stream, API_PART_TEXT);
     close_block(stream);
     struct json_writer json = begin_event(stream, "message_delta");

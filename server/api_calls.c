@@ -90,7 +90,7 @@ static struct api_call *last_call(struct api_calls *calls)
     return call_at(calls, api_calls_count(calls) - 1);
 }
 
-/* A call that is none. If its beginning was sent, it stays as it is. */
+/* A text that began as a call and is not one. If its beginning was sent as a call, it stays one. */
 static bool cut_call(struct api_calls *calls, struct salvo_text text, struct buffer *content)
 {
     if (calls->in_pieces && last_call(calls)->is_known) {

@@ -48,7 +48,7 @@ struct api_choice {
     size_t dropped;     /* of the characters: a blank that the text of the prompt does not begin with */
     uint32_t tokens;    /* of the answer */
     bool has_new_line, echoed; /* echoed: the prompt was sent */
-    bool stopped;              /* a stop string was found; what the model computed after it does not count */
+    bool stopped;              /* a stop string was found; later tokens are ignored */
     const char *stop_word;     /* that string, or "" */
 
     uint32_t session; /* that it has or had; UINT32_MAX: none */

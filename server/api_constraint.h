@@ -6,8 +6,8 @@
 
 #include <salvo/grammar.h>
 
-/* Compiles what a request asks for. *out is NULL if it asks for nothing. False with status 400 after an error
- * in the grammar, whose place the message names. Any thread. */
+/* Compiles the grammar or schema of a request. *out is NULL if it has none. False with status 400 after an
+ * error in the grammar, whose place the message names. Any thread. */
 bool api_constraint_compile(struct salvo_model *model, const struct api_request *request,
     struct salvo_grammar **out, struct api_error *error);
 

@@ -4,8 +4,8 @@
 
 #include "api_write.h"
 
-/* Objects of a stream: before the first token of a choice; what has not been sent of it; after its last
- * token; after the last one of all choices. */
+/* Objects of a stream: before the first token of a choice; its unsent tokens; after its last token; after the
+ * last token of all choices. */
 enum api_object { API_OBJECT_FIRST, API_OBJECT_PART, API_OBJECT_LAST, API_OBJECT_END };
 
 struct api_dialect {

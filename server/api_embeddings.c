@@ -151,8 +151,8 @@ static enum salvo_status submit(struct embeddings *own)
     return salvo_scheduler_submit(own->model->scheduler, &request, &text->handle);
 }
 
-/* Hands over as many texts as may be with the scheduler. A full queue is no error while the end of a text of
- * this request will lead here again. */
+/* Submits as many texts as the scheduler may have of this request. A full queue is no error while another
+ * text of this request is in it: its end calls this function again. */
 static void submit_more(struct embeddings *own, size_t ended)
 {
     struct api_error error;

@@ -10,7 +10,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-/* An event on its way from the scheduler's thread to the loop. */
+/* An event that the scheduler's thread passes to the loop. */
 struct queued_event {
     struct queued_event *next;
     struct api_choice *choice;
@@ -128,7 +128,7 @@ static bool open_choices(struct api_generation *generation)
     return true;
 }
 
-/* The defaults depend on the model, which the body names: the first look at it is for the name alone. */
+/* The defaults depend on the model, so the body is first read for the model's name alone. */
 static struct api_model *choose_model(struct api_generation *generation)
 {
     struct api_task *task = &generation->task;
@@ -348,8 +348,8 @@ static void begin_stream(struct api_generation *generation)
     }
 }
 
-/* Sends what a choice has to send after an event. With log-probabilities each token is sent by itself, but
- * those of the prompt go together, with its text. */
+/* Sends the new part of a choice after an event. With log-probabilities each token is an object of its own,
+ * except that the tokens of the prompt are one object, with its text. */
 static void send_news(struct api_generation *generation, struct api_choice *choice, uint32_t kind)
 {
     const struct api_request *request = &generation->request;

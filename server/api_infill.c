@@ -62,7 +62,7 @@ bool api_has_infill(struct salvo_model *model)
     return true;
 }
 
-/* Adds what the marks of files allow; without them the files are texts before the gap. */
+/* Adds the files, by their marks if the vocabulary has them; otherwise as text before the gap. */
 static bool add_extra(struct api_model *model, const struct api_value *extra, struct api_prompt *prompt,
     struct api_error *error)
 {

@@ -51,7 +51,8 @@ static void opened(void *argument)
     model->engine = recovery->engine;
     model->scheduler = recovery->scheduler;
     atomic_store(&model->state, recovery->ok ? API_MODEL_READY : API_MODEL_FAILED);
-    /* A choice may be parked again, behind the last one of now, or go with another one of its request. */
+    /* While the list is walked, a choice may be parked again at its end, or be removed with another one of
+     * its request. */
     size_t count = 0;
     for (const struct api_choice *choice = model->parked; choice; choice = choice->next_parked)
         count++;

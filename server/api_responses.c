@@ -182,7 +182,7 @@ static bool read(struct api_request *request, const struct api_defaults *default
 
 /* ---- Answers ---- */
 
-/* How far the answer is: `choice` is NULL at the beginning of a stream. */
+/* The status of the answer; `choice` is NULL at the beginning of a stream. */
 static bool is_cut(const struct api_choice *choice)
 {
     return choice && strcmp(api_choice_finish(choice), "length") == 0;
@@ -287,7 +287,7 @@ static void write_usage(struct json_writer *json, const struct api_choice *choic
     json_end(json, '}');
 }
 
-/* A member of the request as it was, or something else where it has none. */
+/* A member of the request unchanged, or a default if the request does not have it. */
 static void write_asked(
     struct json_writer *json, const struct api_answer *answer, const char *name, const char *otherwise)
 {

@@ -1,10 +1,6 @@
-/*
- * The endpoints of `salvo serve`: what they share.
- *
- * A request with a body becomes a task. Its body is read and its prompt tokenized on a worker; everything
- * else happens on the loop of the HTTP server. A task is in the server's list from its beginning to its end,
- * and only the loop uses the list.
- */
+/* The part that all endpoints of `salvo serve` share. A request with a body becomes a task. Its body is read
+ * and its prompt tokenized on a worker; everything else happens on the loop of the HTTP server. A task is in
+ * the server's list from its beginning to its end, and only the loop uses the list. */
 #ifndef SERVER_API_SERVER_H
 #define SERVER_API_SERVER_H
 
@@ -37,7 +33,7 @@ struct api_task {
     size_t body_size;
     bool ok; /* of the worker */
     struct api_error error;
-    /* On the loop, for what the task needs of path and query; may be NULL. */
+    /* On the loop: reads path and query for the task; may be NULL. */
     void (*begin)(struct api_task *task, const struct http_request *request);
     void (*prepare)(struct api_task *task); /* on a worker; sets `ok` or `error` */
     void (*ready)(struct api_task *task);   /* then on the loop, also if the client has gone away */
@@ -121,7 +117,7 @@ void api_get_running(struct api_server *server, struct http_exchange *exchange);
 void api_write_show(struct json_writer *json, const struct api_model *model, bool verbose, int64_t time);
 /* api_slots.c */
 struct api_task *api_slots_new(const struct api_route *route);
-/* Notes what a request has computed; `ids` may be gone later. */
+/* Records the tokens that a request has computed; copies `ids`. */
 void api_slot_note(struct api_model *model, uint32_t slot, const int32_t *prompt, size_t prompt_count,
     const int32_t *answer, size_t answer_count);
 /* api_webui.c */

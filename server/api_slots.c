@@ -132,7 +132,7 @@ static enum salvo_status restore(struct slot_task *own, struct salvo_session *se
     return SALVO_OK;
 }
 
-/* Computes what the prefix cache does not have any more. */
+/* Computes the tokens that the prefix cache has lost. */
 static enum salvo_status save(const struct slot_task *own, struct salvo_session *session)
 {
     uint32_t cached = 0;

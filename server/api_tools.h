@@ -72,7 +72,7 @@ struct api_call_texts {
 struct api_call_texts api_calls_get(const struct api_calls *calls, size_t index);
 void api_calls_sent(struct api_calls *calls); /* forgets what was sent */
 
-/* Members `reasoning_content` and `tool_calls`, if there are any; in a stream only what was not sent. */
+/* Members `reasoning_content` and `tool_calls`, if there are any; in a stream only their unsent part. */
 void api_write_calls(struct json_writer *json, const struct api_calls *calls, bool stream);
 
 #endif

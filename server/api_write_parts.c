@@ -76,7 +76,7 @@ void api_write_parsed(struct json_writer *json, struct salvo_text text)
     api_document_free(&document);
 }
 
-/* Whole characters, none overlong or beyond Unicode. */
+/* Whether the bytes are valid UTF-8. */
 bool api_is_utf8(const char *text, size_t size)
 {
     for (size_t i = 0; i < size;) {

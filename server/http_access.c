@@ -161,7 +161,7 @@ void http_access_cors(const struct http_access *access, const struct http_reques
     if (!access->cors_origins || !*access->cors_origins)
         return;
     const bool any = strcmp(access->cors_origins, "*") == 0;
-    if (!any) /* also for other origins: caches keep the answers apart */
+    if (!any) /* also for other origins: caches store an answer for each origin */
         append(headers, room, "Vary", "Origin");
     if (!origin || (!any && !origin_allowed(access->cors_origins, origin)))
         return;

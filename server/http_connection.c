@@ -37,10 +37,8 @@ static void look_later(struct http_connection *connection)
     event_add(connection->look, &time);
 }
 
-/*
- * Enough bytes wait behind the running request. libevent's high watermark would call on_read again and again.
- * While reading pauses, a close of the client is not noticed but by a look now and then.
- */
+/* Enough bytes are buffered behind the running request. libevent's high watermark would call on_read again
+ * and again. While reading pauses, a timer polls for a close by the client. */
 static void pause_reading(struct http_connection *connection)
 {
     if (connection->reading_paused)

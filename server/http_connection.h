@@ -1,4 +1,4 @@
-/* Connections of a server: bytes to requests, answers to bytes, and what ends a connection. Private to
+/* Connections of a server: bytes to requests, answers to bytes, and the end of a connection. Private to
  * server/http*.c. */
 #ifndef SERVER_HTTP_CONNECTION_H
 #define SERVER_HTTP_CONNECTION_H
@@ -18,8 +18,8 @@ enum http_connection_state {
     HTTP_READING,   /* a request, or waiting for one */
     HTTP_ANSWERING, /* the request is complete and its answer is not */
     HTTP_FLUSHING,  /* the last answer is being sent */
-    HTTP_LINGERING  /* all is sent: the client's bytes are read and thrown away until it closes. A close with
-                       unread  bytes would take the answer away from it */
+    HTTP_LINGERING  /* all is sent: the client's bytes are discarded until it closes, because a close with
+                       unread bytes could destroy the answer */
 };
 
 struct http_exchange {
@@ -27,7 +27,7 @@ struct http_exchange {
     bool open;
     bool begun;      /* the head of the answer was written */
     bool chunked;    /* the stream is */
-    bool keep_alive; /* as the answer's head told */
+    bool keep_alive; /* as the head of the answer says */
     bool above;      /* the unsent bytes were above the limit, and have not fallen to the room mark since */
     void *user;
     void (*closed)(void *argument);

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum {
-    ACCEPTS_AT_ONCE = 64, /* then other events have their turn */
+    ACCEPTS_AT_ONCE = 64, /* connections accepted before other events are handled */
     PAUSE_MS = 100,
     SIGNAL_LIMIT = 8,
     DESCRIPTOR_RESERVE = 64, /* for files of the program */
@@ -95,8 +95,8 @@ static bool has_caller(int listener)
     return poll(&state, 1, 0) > 0;
 }
 
-/* Where connections are at their limit, those that wait longest without a request make room. Those accepted
- * in this turn of the loop do not: their requests have not been looked at. */
+/* At the limit of connections, the ones that wait longest without a request are closed. Connections accepted
+ * in this iteration of the loop are not: their requests have not been read. */
 static void on_accept(evutil_socket_t listener, short what, void *argument)
 {
     struct http_server *server = argument;

@@ -19,7 +19,7 @@ struct listen_sockets {
 
 /* All addresses of the name, with the same port. */
 bool listen_tcp(const char *host, int port, struct listen_sockets *out, char *error, size_t room);
-/* Another port, beside what there is. */
+/* Also listens on another port. */
 bool listen_add_tcp(const char *host, int port, struct listen_sockets *sockets, char *error, size_t room);
 /* A file of a socket that nothing listens on is replaced, any other file is an error. */
 bool listen_unix(const char *path, struct listen_sockets *out, char *error, size_t room);

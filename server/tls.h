@@ -15,7 +15,7 @@ void tls_close(struct tls *tls);
 /* A buffered connection that owns the descriptor; NULL if memory is short, then the descriptor is open still.
  */
 struct bufferevent *tls_accept(struct tls *tls, struct event_base *base, int fd);
-/* Tells the client that no more comes. */
+/* Sends the client the end of the TLS stream. */
 void tls_finish(struct bufferevent *connection);
 
 #endif

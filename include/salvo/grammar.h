@@ -39,7 +39,7 @@ struct salvo_grammar_options {
     const struct salvo_text *triggers;
     size_t trigger_count;
     uint32_t trigger_required;
-    /* Control tokens that may be written where the grammar allows their names, as `<|tool_call|>`. Those
+    /* Control tokens that may be written where the grammar allows their names, as `<|tool_call|>`. Tokens
      * whose name is a trigger need not be listed. */
     const int32_t *control_tokens;
     size_t control_token_count;

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 
 class ParseOptions(TypedDict, total=False):
-    """Those of Model.parse, whose schema is an argument."""
+    """The options of Model.parse, whose schema is an argument."""
     max_tokens: int
     stop: str | Sequence[str]
     temperature: float

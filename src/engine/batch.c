@@ -281,7 +281,7 @@ static enum salvo_status plan_run(const struct salvo_run *given, struct batch_ru
 {
     struct salvo_session *session = run->session;
     struct batch_session *state = &session->batch;
-    /* A prompt begins where the session will have ended: that must be known. */
+    /* A prompt begins at the session's end, which must be known. */
     while (state->flying && !run->only_chooses &&
            ((!run->decodes && state->may_end_early) || (run->decodes && state->holds) ||
                snapshots_are_due(session, state->planned)))
@@ -545,7 +545,7 @@ void batch_forget(struct salvo_session *session)
     session->batch = (struct batch_session){0};
 }
 
-/* A handle that is replaced meanwhile is another run's: nothing happens then. */
+/* If the handle was replaced meanwhile, it belongs to another run: nothing happens. */
 void batch_cancel(struct salvo_engine *engine, uint64_t handle)
 {
     for (size_t i = 0; handle && i < SALVO_OPEN_STEPS; i++) {

@@ -39,7 +39,7 @@ struct batch_run {
     int32_t stop_ids[MAX_STOP_IDS];
     uint32_t stop_count;
     struct salvo_run_result result;
-    char message[BATCH_MESSAGE_BYTES]; /* what result.message points at */
+    char message[BATCH_MESSAGE_BYTES]; /* the text of result.message */
 };
 
 struct batch_step {

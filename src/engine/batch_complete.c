@@ -80,7 +80,7 @@ static const int32_t *ids_of(const struct batch_run *run)
     return engine->backend->tokens(engine->executor, run->session->slot) + run->first + run->count;
 }
 
-/* How many of them count: those up to a stop id, which the device need not know. */
+/* The number of ids up to the first stop id; the device may not know all stop ids. */
 static uint32_t count_ids(const struct batch_run *run, const struct run_result *left, bool *out_stops)
 {
     *out_stops = false;

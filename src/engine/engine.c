@@ -136,7 +136,8 @@ static uint64_t most_pages(const struct salvo_engine *engine, uint64_t bytes, ui
     return pages > useful ? useful : pages > 0 ? pages : 1;
 }
 
-/* The size of the pool: what `kv_memory` holds, or by default what the contexts of all sessions need. */
+/* The number of pages: as many as fit into `kv_memory`, or by default as many as the contexts of all sessions
+ * need. */
 static enum salvo_status size_pool(struct salvo_engine *engine, const struct salvo_engine_options *given)
 {
     struct backend_options *options = &engine->options;

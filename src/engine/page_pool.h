@@ -1,8 +1,6 @@
-/*
- * The KV pages of an engine. Sessions take pages when they compute positions and give them back when the
- * positions are removed. Several sessions, and the prefix cache, may hold one page: then nobody writes to it.
- * The kept recurrent states of an engine are such a pool, too.
- */
+/* The KV pages of an engine. Sessions take pages when they compute positions and give them back when the
+ * positions are removed. Several sessions, and the prefix cache, may hold the same page, which then is
+ * read-only. The kept recurrent states of an engine are such a pool, too. */
 #ifndef ENGINE_PAGE_POOL_H
 #define ENGINE_PAGE_POOL_H
 

@@ -6,7 +6,7 @@
 
 #include <salvo/embed.h>
 
-/* Checks the options, and replaces SALVO_POOLING_MODEL by what the model asks for. */
+/* Checks the options, and replaces SALVO_POOLING_MODEL by the pooling that the model's metadata names. */
 enum salvo_status pooling_resolve(struct salvo_model *model, struct salvo_embed_options *options);
 
 struct pool {

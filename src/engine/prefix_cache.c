@@ -131,7 +131,7 @@ static void unlink_node(struct prefix_cache *cache, uint32_t node)
     *link = cache->nodes[node].next_in_bucket;
 }
 
-/* Removes a node without children and gives back what it holds. */
+/* Removes a node without children and gives back its page and state. */
 static void remove_node(struct prefix_cache *cache, uint32_t node)
 {
     struct prefix_node *removed = &cache->nodes[node];
@@ -457,7 +457,7 @@ void prefix_cache_forget(struct prefix_cache *cache, const int32_t *tokens, uint
         const uint32_t node = parent;
         parent = cache->nodes[node].parent;
         at -= PAGE_POSITIONS;
-        /* Shorter ends beside it, and the page itself if nothing follows it any more. */
+        /* Removes shorter ends beside it, and the page itself if it has no children any more. */
         forget_ends(cache, parent, tokens + at, PAGE_POSITIONS);
     }
 }

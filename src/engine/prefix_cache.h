@@ -67,7 +67,7 @@ uint32_t prefix_cache_peek(struct prefix_cache *cache, const int32_t *tokens, ui
 /* Gives back a page that nobody else holds; false if there is none. */
 bool prefix_cache_evict_page(struct prefix_cache *cache);
 
-/* Removes a sequence, but for nodes that others have gone on from. */
+/* Removes a sequence, except nodes that other sequences continue. */
 void prefix_cache_forget(struct prefix_cache *cache, const int32_t *tokens, uint32_t count);
 
 /* Gives back this page, which a session wants to write to, and those behind it; false if it is not there. */

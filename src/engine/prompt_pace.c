@@ -68,7 +68,7 @@ void prompt_pace_note(struct prompt_pace *pace, uint32_t decodes, uint32_t promp
 {
     const uint32_t size = size_of(decodes);
     if (!decodes)
-        return; /* as many prompt tokens as the device takes, which says little about a few */
+        return; /* a step full of prompt tokens, whose time says little about a few tokens */
     if (!prompt_tokens) {
         pace->sizes[size].ns = follow(pace->sizes[size].ns, (double)ns);
         pace->sizes[size].mixed = 0;
@@ -76,6 +76,6 @@ void prompt_pace_note(struct prompt_pace *pace, uint32_t decodes, uint32_t promp
     }
     const double added = ((double)ns - rest_of(pace, size)) / prompt_tokens;
     pace->sizes[size].mixed += pace->sizes[size].mixed < MOST_MIXED;
-    /* A token is never free, so that a way back is left. */
+    /* The estimate stays above 0, so that later measurements can raise it. */
     pace->token_ns = follow(pace->token_ns, added > pace->token_ns / 8 ? added : pace->token_ns / 8);
 }

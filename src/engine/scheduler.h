@@ -142,7 +142,7 @@ struct salvo_scheduler {
     struct salvo_engine *engine;
     struct salvo_scheduler_options options; /* without zeros for defaults */
     uint32_t slots;
-    const struct tokenizer *tokenizer; /* NULL: the model has none, why it is in `no_tokenizer` */
+    const struct tokenizer *tokenizer; /* NULL: the model has none, for the reason in `no_tokenizer` */
     char no_tokenizer[BATCH_MESSAGE_BYTES];
     int32_t end_ids[SALVO_STOP_IDS];
     uint32_t end_id_count;
@@ -151,12 +151,12 @@ struct salvo_scheduler {
 
     pthread_mutex_t mutex, *lock; /* lock: the mutex, for readers whose scheduler is const */
     pthread_cond_t changed;
-    uint64_t changes; /* counts what may be something to do for the thread */
+    uint64_t changes; /* raised whenever the thread may have work */
     bool closing;
     bool is_halted; /* the device has failed; written by the thread alone */
     struct scheduler_call *first_call, *last_call;
     struct request *first_waiting, *last_waiting;
-    uint32_t waiting_cancelled, waiting_paused; /* so many of them: the list may be long */
+    uint32_t waiting_cancelled, waiting_paused; /* numbers of such requests in the list, which may be long */
     struct request **running;                   /* [slots]; NULL: the session is free */
     uint64_t last_handle;
     struct salvo_scheduler_counters counters;
@@ -194,8 +194,8 @@ uint32_t request_most_positions(const struct salvo_engine *engine);
 
 /* ---- scheduler_admit.c, under the mutex, by the thread of the scheduler ---- */
 
-/* Count a request that has come into the list of waiting ones, and one whose flags change there: before and
- * after the change. The first two on any thread. */
+/* Count a request that was added to the waiting list, and a waiting request whose flags change: before and
+ * after the change. Any thread may call the first two. */
 void waiting_count(struct salvo_scheduler *scheduler, struct request *request);
 void waiting_uncount(struct salvo_scheduler *scheduler, struct request *request);
 void waiting_cancel_all(struct salvo_scheduler *scheduler);
@@ -235,7 +235,7 @@ const int32_t *request_answer(const struct request *request);
 /* Ends a request that has all tokens that it may have. */
 void scheduler_complete(struct salvo_scheduler *scheduler, struct request *request);
 
-/* The answer so far becomes a part of `ids`, of what is to be computed. */
+/* Appends the answer so far to `ids`, the tokens to compute. */
 enum salvo_status request_keep_answer(struct request *request);
 
 /* Counts a token of the answer and sends its event, whose id and log-probabilities are set. */

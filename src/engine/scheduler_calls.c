@@ -10,7 +10,7 @@ void scheduler_empty_session(struct salvo_session *session)
         status = salvo_session_rollback(session, 0);
     batch_forget(session);
     if (status != SALVO_OK)
-        session->computed = 0; /* what the device has is not known */
+        session->computed = 0; /* the state of the device is not known */
     (void)session_rollback(session, 0);
     session->position = session->computed = 0;
     snapshots_forget(session);

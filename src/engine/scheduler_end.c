@@ -74,7 +74,7 @@ void scheduler_starve(struct salvo_scheduler *scheduler, struct request *request
     const struct census census = count_requests(scheduler);
     const bool is_alone = census.going_on == 1 && census.ended == 0;
     if (request->is_starved)
-        return; /* behind the first run that found none */
+        return; /* after the first run that found no memory */
     if (is_alone && request->starved_alone) {
         scheduler_end(scheduler, request, SALVO_ERROR_MEMORY, SALVO_FINISH_CANCELLED, -1, message);
         return;

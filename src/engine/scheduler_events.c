@@ -85,7 +85,7 @@ void request_free_if_done(struct salvo_scheduler *scheduler, struct request *req
         request_close(request);
 }
 
-/* The caller no longer uses what was polled last. */
+/* The caller no longer uses the event that was polled last. */
 static void forget_polled(struct salvo_scheduler *scheduler)
 {
     struct event_node *node = scheduler->polled;

@@ -40,7 +40,7 @@ static void release(struct salvo_scheduler *scheduler, struct request *request)
 
 /* ---- Out of memory ---- */
 
-/* The session tells how far the runs came. */
+/* The session has the number of tokens that the runs have computed. */
 static void resume_starved(struct request *request)
 {
     const uint32_t position = salvo_session_position(request->session);
@@ -94,7 +94,7 @@ static struct request *admit(struct salvo_scheduler *scheduler, uint32_t slot)
     return request;
 }
 
-/* Begins the session with what the prefix cache has of the prompt. */
+/* Begins the session with the tokens of the prompt that the prefix cache has. */
 static enum salvo_status begin_cached(struct salvo_scheduler *scheduler, struct request *request)
 {
     enum salvo_status status = SALVO_OK;
@@ -189,7 +189,7 @@ static bool tidy(struct salvo_scheduler *scheduler)
         if (!request->is_over && request->must_end)
             end_cancelled(scheduler, request);
         else if (!request->is_over && !request->limit && request_feed_end(request) == request->known)
-            scheduler_complete(scheduler, request); /* its prompt was to be scored, which is done */
+            scheduler_complete(scheduler, request); /* its prompt has been scored */
         if (request->runs)
             continue;
         did_something |= request->is_over || request->goes_back;
@@ -214,7 +214,8 @@ static bool decodes_next(const struct salvo_scheduler *scheduler, const struct r
            request->fed == request->known && request->tokens + request->choosing < request->limit;
 }
 
-/* How many tokens a request decodes in a step: no more than its answer has left, and than may be unread. */
+/* The number of tokens that a request decodes in a step: at most as many as its answer has left, and as may
+ * be unread. */
 static uint32_t tokens_of(const struct planned_step *step, const struct request *request)
 {
     const uint32_t left = request->limit - request->tokens - request->choosing,
@@ -404,7 +405,7 @@ static void wait_for_results(struct salvo_scheduler *scheduler, uint64_t ticket,
 {
     const enum salvo_status status =
         salvo_engine_wait(scheduler->engine, ticket, scheduler->results, count, sizeof *scheduler->results);
-    for (uint32_t i = 0; status != SALVO_OK && i < count; i++) /* which a step of ours cannot give */
+    for (uint32_t i = 0; status != SALVO_OK && i < count; i++) /* an error that no valid step causes */
         scheduler->results[i] = (struct salvo_run_result){.status = status, .message = salvo_error()};
 }
 
@@ -430,8 +431,8 @@ static void collect(struct salvo_scheduler *scheduler)
     }
 }
 
-/* The last step that was submitted is on its way while masks are made for what its runs leave to be chosen:
- * these depend on the results of the steps before it. */
+/* While the last submitted step runs, masks are made for the choices that its runs leave open: these depend
+ * on the results of the steps before it. */
 static void choose_held(struct salvo_scheduler *scheduler)
 {
     if (!scheduler->open_steps)

@@ -306,7 +306,7 @@ cleanup:
     return status;
 }
 
-/* Behind a call: the next one, or what ends the calls. */
+/* After a call: the next call, or the end of the calls. */
 static enum salvo_status read_after(
     struct salvo_tool_parser *parser, struct salvo_tool_event *out, bool *stays)
 {

@@ -73,7 +73,7 @@ bool parser_tell(struct salvo_tool_parser *parser, struct salvo_tool_event *out)
 /* Goes on with content. */
 void parser_go_to_text(struct salvo_tool_parser *parser);
 
-/* The call is none: its text is handed over. */
+/* The text is not a call: it is handed over as content. */
 bool parser_cut(struct salvo_tool_parser *parser, struct salvo_tool_event *out);
 
 /* Each of these reads in one state. *stays is true if *out is an event or more text is needed. */

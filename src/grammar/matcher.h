@@ -38,8 +38,8 @@ enum salvo_status matcher_mask(struct salvo_grammar_matcher *matcher, uint32_t *
 /* The bytes that may follow. */
 enum salvo_status matcher_bytes(struct salvo_grammar_matcher *matcher, struct byte_set *out);
 
-/* Appends a token or bytes, as one step. What cannot follow is an error without effect; *out_taken is the
- * number of bytes that can. */
+/* Appends a token or bytes, as one step. A token or bytes that cannot follow are an error without effect;
+ * *out_taken is the number of bytes that can. */
 enum salvo_status matcher_accept(struct salvo_grammar_matcher *matcher, uint32_t token);
 enum salvo_status matcher_append(
     struct salvo_grammar_matcher *matcher, const char *data, size_t size, size_t *out_taken);

@@ -59,7 +59,7 @@ static size_t hash_key(struct salvo_text key)
     return (size_t)(hash ^ hash >> 29);
 }
 
-/* Of repeated keys the last one counts, as for most readers of JSON. */
+/* If a key is repeated, the last one counts, as for most readers of JSON. */
 static void index_members(struct expr_pool *pool, struct json_value *object)
 {
     size_t size = 16;

@@ -151,7 +151,7 @@ class Pipe(unittest.TestCase):
 
 
 class Computed(unittest.TestCase):
-    """Only new tokens are computed. Of an answer that -n ends, the last token is not computed before the next turn."""
+    """Only new tokens are computed. If -n ends an answer, its last token is computed in the next turn."""
 
     def test_turns(self):
         for model in (MODEL, RECURRENT):
@@ -211,7 +211,7 @@ class Computed(unittest.TestCase):
         self.assertIn("sea", answers[0])
         for before, now in zip(counts, counts[1:]):
             self.assertGreaterEqual(now[1], before[3] - 1)  # all but, at most, the last token
-        if len(answers) == 3:  # one line each, so that they can be told apart: then every prompt is what the template makes
+        if len(answers) == 3:  # one line each, so that they can be distinguished: then every prompt is what the template makes
             said = []
             for question, answer, count in zip(questions, answers, counts):
                 said.append({"role": "user", "content": question})

@@ -27,7 +27,7 @@ inline attend_kernel *find_attend_kernel(const char *name)
     exit(2);
 }
 
-/* A cache of keys or of values: bytes as the device has them, and what they are worth. */
+/* A cache of keys or of values: bytes as the device has them, and the numbers that they represent. */
 struct test_cache {
     enum tensor_type type;
     uint32_t pages, heads, head_dim;

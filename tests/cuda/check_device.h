@@ -331,7 +331,7 @@ struct test_run {
     uint32_t source = SOURCE_IDS;
 };
 
-/* A machine with a step; what a check needs beyond that it fills in itself before `upload`. */
+/* A machine with a step. A check fills in all other members before `upload`. */
 struct test_machine {
     cuda_machine machine = {};
     std::vector<test_run> runs;

@@ -240,7 +240,7 @@ struct gemm_case {
     bool bias = false, accumulate = false, of_outputs = false;
     uint32_t activation = ACTIVATION_NONE;
     float cap = 0;
-    bool rounds = false; /* what comes out of it, at once */
+    bool rounds = false; /* its result */
     cuda_room room = {MOST_SHARED, 1};
 };
 
@@ -262,7 +262,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
 {
     numbers random(seed);
     const uint32_t rounding = rounding_of(c.types[0], c.room.warpgroups);
-    /* With `of_outputs` every token has logits, and one more token than that lives. */
+    /* With `of_outputs` every token but one has logits. */
     std::vector<test_run> runs = {
         {0, 0, c.tokens, c.of_outputs ? (uint32_t)LOGITS_ALL : (uint32_t)LOGITS_LAST}};
     if (c.of_outputs)

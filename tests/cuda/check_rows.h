@@ -228,7 +228,7 @@ struct rows_check {
             worst < 1e-6 && good, worst, good ? "" : "rounding, or wrote where it must not");
     }
 
-    /* The same of rows as salvo_norm does it, or no norm at all; rows that nobody works on are done, too. */
+    /* The same by salvo_norm, with or without a norm; rows that are not live are computed, too. */
     void check_norm(
         const cuda_machine *device, uint32_t rounding, uint32_t columns, bool normalises, bool stores)
     {

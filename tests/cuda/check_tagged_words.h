@@ -55,7 +55,7 @@ inline std::vector<float> through_tagged_words(
     bool alike = out.guard_is_whole() && words.guard_is_whole(), written = true;
     for (uint32_t i = 0; i < count * tokens; i++) {
         alike &= bits_of(become[i]) == bits_of(become[i % count]);
-        written &= seen[i] % 8 != 0; /* as those that nobody wrote are */
+        written &= seen[i] % 8 != 0; /* the tag of unwritten memory */
     }
     results.report("tagged words: a value is the same in every token", alike, 0);
     results.report("tagged words: none equals unwritten memory", written, 0);

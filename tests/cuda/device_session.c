@@ -127,7 +127,7 @@ static double divergence(const float *a, const float *b, uint32_t count)
 
 /* ---- Checks ---- */
 
-/* A prompt and some tokens after it, again and again. */
+/* Feeds a prompt and generates some tokens after it, repeatedly. */
 static void check_bits(const struct side *side, const int32_t *ids, uint32_t runs, const char *name)
 {
     enum { COUNT = 8 };
@@ -158,8 +158,8 @@ static void check_ahead(const struct side *side, const int32_t *ids, const char 
     int32_t plain[COUNT];
     struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     free(feed(side, ids, 20, 20));
-    /* Whoever goes back computes the last token again, alone, which a prompt may do with finer inputs. So
-     * this goes back, too. */
+    /* A rollback computes the last token again, alone, which a prompt may compute with finer inputs. So this
+     * session is rolled back, too. */
     must(salvo_session_next(side->session, &plain[0]), "next");
     must(salvo_session_rollback(side->session, 20), "rollback");
     for (int i = 0; i < COUNT; i++)

@@ -8,8 +8,7 @@
 
 /* Failures of a launch that takes a step. */
 enum fake_failure {
-    FAKE_STALL, /* one of its blocks is not run from some round of the emulator on, until the others have
-                   given up */
+    FAKE_STALL, /* one of its blocks stops at some round of the emulator, until the others have timed out */
     FAKE_WRONG_NUMBER, /* the device has lost count of the steps */
     FAKE_WRONG_PLAN,   /* the step is for another plan */
 };

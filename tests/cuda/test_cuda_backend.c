@@ -47,7 +47,7 @@ static bool keep_early(void *user, uint32_t position, const float *logits)
     return true;
 }
 
-/* `part` ids at a time. Without ids, of some that look random. */
+/* Feeds `part` ids at a time; without ids, pseudo-random ones. */
 static struct early_logits *early_logits(const char *path, const char *backend, const int32_t given[EARLY],
     uint32_t part, enum activation_rounding rounding)
 {
@@ -200,7 +200,7 @@ static void choose_greedily(const char *shape, bool resident, int blocks, int sh
     set_fake_device(FAKE_SHARED, FAKE_MULTIPROCESSORS);
 }
 
-/* With many blocks some have next to nothing to do. */
+/* With many blocks some have almost no work. */
 static void greedy(void **state)
 {
     (void)state;
@@ -468,7 +468,7 @@ enum {
     TOKENS = 26, /* and calls of a profile, more than its first launches of one phase */
 };
 
-/* Something that leaves a session as it is, before it takes token number `index`. */
+/* An action that does not change a session, before its token number `index`. */
 typedef void (*disturbance)(struct salvo_session *session, uint32_t index, const int32_t *id);
 
 static float *disturbed_logits(const struct fixture *fixture, const int32_t *ids, disturbance disturb)
@@ -528,9 +528,9 @@ static void after_a_profile(void **state)
     compare_disturbed("llama-tiny", profile_once);
 }
 
-/* Of another id than the one that follows, so that nothing that is left is right by chance. With another of
- * its calls each time, so that with some the tag of the last whole token comes round: the words of phases
- * that were not launched are still of that one. */
+/* A step with another id than the next one, so that no leftover result is right by chance. The number of
+ * calls varies, so that in some cases the tag of the last whole token repeats: words of phases that were not
+ * launched still have it. */
 static void profile_that_fails(struct salvo_session *session, uint32_t index, const int32_t *id)
 {
     const int32_t other = *id > 0 ? *id - 1 : 1;
@@ -549,8 +549,8 @@ static void after_profiles_that_failed(void **state)
     compare_disturbed("rwkv7-tiny", profile_that_fails);
 }
 
-/* At another place each time, in some tokens as often as it takes for the tag of the last whole one to come
- * round. */
+/* At another place each time; in some tokens as often as necessary for the tag of the last whole token to
+ * repeat. */
 static void step_that_is_given_up(struct salvo_session *session, uint32_t index, const int32_t *id)
 {
     for (uint32_t i = 0; i < (index % 12 == 0 ? TAGS - 1 : index % 4 == 1); i++) {
@@ -586,7 +586,7 @@ static void put_into_row(const char *path, int32_t id, uint32_t bits)
     assert_int_equal(0, fclose(file));
 }
 
-/* From the token on that has them in its row no logit is a number, as on the CPU. */
+/* After a token with such a row all logits are NaN, as on the CPU. */
 static void compare_with_bits(const char *path, uint32_t bits)
 {
     enum { ID = 9 };

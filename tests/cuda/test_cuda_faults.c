@@ -1,8 +1,6 @@
-/*
- * Failures of a CUDA device, on a driver without one: every call fails once, there is no
- * memory, a kernel does not come to its end. Each time an error that says so, nothing is lost, and the device
- * can be opened again. Kernels are not run here: test_cuda_backend.c does that.
- */
+/* Failures of a CUDA device, on a driver without a GPU: every call fails once, memory is short, a kernel does
+ * not end. Each gives a clear error, nothing is lost, and the device can be opened again. Kernels are not run
+ * here: test_cuda_backend.c does that. */
 #include "base/memory.h"
 #include "cmocka_test.h"
 #include "cuda/find_fake_cuda.h"
@@ -74,7 +72,7 @@ static void every_call_of_a_step(void **state)
         assert_int_equal(SALVO_ERROR_DEVICE, status);
         bool ended = strstr(salvo_error(), "ended without a result") != NULL;
         assert_true(ended || strstr(salvo_error(), "an illegal memory access (700)"));
-        if (!ended) { /* every call says so from now on, and nothing else happens */
+        if (!ended) { /* every later call returns the error and does nothing */
             assert_int_equal(SALVO_ERROR_DEVICE, salvo_session_feed(fixture.session, ids, 1));
             assert_non_null(strstr(salvo_error(), "was lost by an earlier error"));
             assert_non_null(strstr(salvo_error(), "illegal memory access"));

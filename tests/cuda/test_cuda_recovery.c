@@ -166,7 +166,7 @@ static void three_steps(
     assert_int_equal(SALVO_ERROR_DEVICE, backend->wait(executor, tickets[2], &result));
     assert_non_null(strstr(salvo_error(), "given up with one before it"));
 
-    /* The session was not told, and has nothing: it goes on as one that was never disturbed. */
+    /* The session has accepted nothing of it, and continues as an undisturbed one. */
     set_greedy(other);
     for (int i = 0; i < 2; i++) {
         struct salvo_session *session = i == 0 ? fixture.session : other;
@@ -283,7 +283,7 @@ static void choose_ahead(struct fixture *fixture, uint32_t ahead, int32_t out[TO
     memcpy(out, salvo_session_tokens(fixture->session) + 3, TOKENS * sizeof *out);
 }
 
-/* However many tokens are asked for ahead. */
+/* For any number of tokens ahead. */
 static void any_ahead(void **state)
 {
     (void)state;

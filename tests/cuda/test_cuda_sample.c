@@ -35,7 +35,7 @@ static float random_float(float lowest, float highest)
     return lowest + (highest - lowest) * (float)next_random(1u << 24) * 0x1p-24f;
 }
 
-/* Peaked as those of a model, flat, with many ties, or with what is no number. */
+/* Logits: peaked as those of a model, flat, with many ties, or with NaN and infinities. */
 static void fill_logits(float *logits, uint32_t vocabulary)
 {
     const uint32_t kind = next_random(8);
@@ -87,7 +87,7 @@ static void fill_settings(struct sampler_settings *settings, uint32_t vocabulary
     }
 }
 
-/* Bits beyond the vocabulary are set: nobody may look at them. */
+/* Bits beyond the vocabulary are set: they must not be read. */
 static void fill_mask(uint32_t *mask, uint32_t vocabulary)
 {
     const uint32_t kind = next_random(4), only = next_random(vocabulary);

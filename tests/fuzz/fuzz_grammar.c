@@ -1,6 +1,6 @@
 /*
  * Grammars: a byte that chooses the kind, a text of the kind, a 0 byte, and a document. Reading ends with a
- * grammar or an error. Of a grammar, a byte can be appended exactly if matcher_bytes allows it, the masks say
+ * grammar or an error. A byte can be appended exactly if matcher_bytes allows it, the masks say
  * the same as each token alone, and rolling back leads to the same places.
  */
 #include "../grammar/grammar_sample.h"

@@ -182,7 +182,7 @@ def main():
     assert len(answers) == len(expected), (len(answers), len(expected))
     matches = wrong = 0
     for (pattern, text, wanted), answer in zip(expected, answers):
-        # What matches nothing is no grammar: a class may be empty.
+        # An expression that matches nothing is no grammar: a class may be empty.
         if text is None and answer == "error: no text can match the grammar":
             continue
         if text is None:

@@ -109,7 +109,7 @@ void check_begin(const struct cpu_kernels *kernels, const char *format, ...)
     checks++;
 }
 
-/* Only the first thing that fails is told. */
+/* Only the first failure is reported. */
 static bool first_failure(void)
 {
     bool first = !current_failed;

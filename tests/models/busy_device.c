@@ -292,7 +292,7 @@ static const struct sampling_logprob *logprobs(struct executor *device, uint32_t
     return cpu_backend.logprobs(idle_cpu(device), cpu_row(device, row));
 }
 
-/* Of a step whose runs all have ids of their own. */
+/* The hidden rows of a step whose runs all have ids from the host. */
 static enum salvo_status hidden(struct executor *device, uint32_t row, uint32_t count, float *out)
 {
     return cpu_backend.hidden(idle_cpu(device), row, count, out);

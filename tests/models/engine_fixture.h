@@ -40,8 +40,8 @@ float *logits_by_chunks(const struct fixture *fixture, const int32_t *ids, uint3
 /* Feeds ids and takes `count` more, to be freed. */
 int32_t *continuation(struct salvo_session *session, const int32_t *ids, uint32_t id_count, uint32_t count);
 
-/* `salvo verify` of a model on a backend against the CPU, which must pass. Of `count` ids, the last is a step
- * of its own; NULL: those that verify takes. */
+/* `salvo verify` of a model on a backend against the CPU, which must pass. The last of the `count` ids is a
+ * step of its own; NULL: the ids that verify takes. */
 struct salvo_verify_result verify_against_cpu(
     const char *backend, const char *path, enum salvo_kv_type kv_type, const int32_t *ids, size_t count);
 

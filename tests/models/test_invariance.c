@@ -84,7 +84,7 @@ static void the_batch_of_the_engine_does_not_matter(void **state)
     free(expected);
 }
 
-/* Of a prompt in chunks, and token by token. */
+/* Logits of a prompt in chunks, and token by token. */
 static void any_number_of_threads_gives_the_same_bits(void **state)
 {
     (void)state;

@@ -258,7 +258,7 @@ static void pages_are_given_up_under_pressure(void **state)
     fixture_close(&alone);
 }
 
-/* Of several prompts of a page each, the one that was not used for the longest time goes. */
+/* Several prompts have a page each: the one that was not used for the longest time is removed. */
 static void the_oldest_prompt_goes_first(void **state)
 {
     (void)state;

@@ -94,7 +94,8 @@ static void wait_for(struct player *player, bool until_end)
     pthread_mutex_unlock(&company->mutex);
 }
 
-/* Of requests for one session, those whose prompt is cached come before an earlier one, but not too many. */
+/* If several requests wait for one session, a request with a cached prompt overtakes earlier ones, but not
+ * too many of them. */
 static void cached_prompts_are_preferred(void **state)
 {
     (void)state;

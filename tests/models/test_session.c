@@ -341,7 +341,7 @@ static void bias_decides(void **state)
     fixture_close(&fixture);
 }
 
-/* Of an array with a number for each layer, the largest is shown. */
+/* The largest element of an array with a number per layer is shown. */
 static void numbers_of_layers_are_shown_by_the_largest(void **state)
 {
     (void)state;

@@ -99,7 +99,7 @@ class Slots(unittest.TestCase):
         self.assertEqual(server.stop(), 0)
 
     def test_what_is_cached(self):
-        """Of other connections and other slots, also for a chat, and not where a request says so."""
+        """The cache serves other connections and other slots, also for a chat, unless a request forbids it."""
         chat = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 4, "temperature": 0}
         used = [self.server.post("/v1/chat/completions", chat).json["usage"] for _ in range(2)]
         cached = [usage["prompt_tokens_details"]["cached_tokens"] for usage in used]

@@ -88,7 +88,7 @@ static void mixtures_are_the_usual_ones(void **state)
     assert_int_equal(type_of("llama-1b", "Q4_K_M", "token_embd.weight"), TYPE_Q6_K); /* tied */
     assert_int_equal(type_of("llama-8b", "Q4_K_M", "token_embd.weight"), TYPE_Q4_K);
     assert_int_equal(type_of("llama-8b", "Q4_K_M", "output.weight"), TYPE_Q6_K);
-    /* Of 16 layers 0, 1, then every third, then 14 and 15. */
+    /* 16 layers: 0, 1, then every third, then 14 and 15. */
     static const bool more[16] = {1, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 1, 1};
     for (int i = 0; i < 16; i++) {
         char name[32];

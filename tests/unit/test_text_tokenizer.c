@@ -161,7 +161,7 @@ static void what_was_merged_merges_no_more(void **state)
     sample_close(&sample);
 }
 
-/* Of a merge that is there twice the first counts: with the second "ab" would come before "bc". */
+/* If a merge is listed twice, the first counts: with the second "ab" would come before "bc". */
 static void of_equal_merges_the_first_counts(void **state)
 {
     (void)state;
@@ -183,7 +183,7 @@ static void of_equal_merges_the_first_counts(void **state)
     sample_close(&sample);
 }
 
-/* Of tokens with the same text the lowest id is written; each is read. */
+/* If tokens have the same text, encoding gives the lowest id; all are decoded. */
 static void of_equal_tokens_the_first_counts(void **state)
 {
     (void)state;
@@ -250,7 +250,7 @@ static void the_longest_special_token_wins_wherever_it_begins(void **state)
     expect_ids(&sample, "aaaab", TOKENIZE_SPECIAL, IDS(7, 4));
     sample_close(&sample);
 
-    /* Of equally long ones that overlap, the first. */
+    /* If tokens of equal length overlap, the first is taken. */
     sample_text(&sample, "tokenizer.ggml.model", "rwkv");
     sample_texts(&sample, "tokenizer.ggml.tokens", ITEMS("x", "y", "xyx", "yxy"));
     sample_integers(&sample, "tokenizer.ggml.token_type", (const int32_t[]){1, 1, 3, 3}, 4);

@@ -18,7 +18,7 @@ static inline void no_validation_messages(void **state)
 /* Exit status 77 tells ctest that a test was skipped. */
 #define RUN_VULKAN_TESTS(tests) (vulkan_device_count() ? RUN_CHOSEN_TESTS(tests, NULL) : 77)
 
-/* Of `count` ids, the last is a step of its own; 0: as many as verify takes. */
+/* The last of the `count` ids is a step of its own; 0: as many ids as verify takes. */
 static inline void assert_verified_with(const char *path, enum salvo_kv_type kv_type, size_t count)
 {
     int32_t *ids = count ? some_ids((uint32_t)count, 64, 5) : NULL;
