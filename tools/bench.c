@@ -7,6 +7,13 @@
 
 #include <inttypes.h>
 
+struct bench_options bench_options = {
+    .tokens = {{128}, 1},
+    .depths = {{0}, 1},
+    .repetitions = 5,
+    .requests = 32,
+};
+
 void bench_fill_ids(int32_t *ids, size_t count, uint32_t vocabulary)
 {
     uint64_t random = 1;

@@ -11,13 +11,6 @@
 #include <salvo/debug.h>
 #include <stdlib.h>
 
-struct bench_options bench_options = {
-    .tokens = {{128}, 1},
-    .depths = {{0}, 1},
-    .repetitions = 5,
-    .requests = 32,
-};
-
 static const struct option option_table[] = {
     MODEL_OPTION(&engine_flags.model),
     CONTEXT_OPTION("context size in tokens (default: as many as the longest test needs)"),

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+const struct command *const *all_commands;
+
 const struct option help_option = {'h', "help", NULL, OPTION_FLAG, NULL, "show this help"};
 
 bool pull_wanted;

@@ -97,8 +97,8 @@ const char *foreign_flag(const char *flag, size_t length);
  * after the last. */
 const struct option *command_option(const struct command *command, size_t index);
 
-/* All commands, ending with NULL. */
-extern const struct command *const all_commands[];
+/* All commands, ending with NULL; main sets it. */
+extern const struct command *const *all_commands;
 const struct command *command_find(const char *name);
 
 /* Print one line, "salvo: ...", to standard error and return the exit status. */

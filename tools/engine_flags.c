@@ -12,7 +12,6 @@
 #include <string.h>
 
 struct engine_flags engine_flags;
-struct output_flags output_flags;
 
 const struct option engine_flag_table[] = {
     MODEL_OPTION(&engine_flags.model),

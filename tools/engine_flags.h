@@ -3,6 +3,7 @@
 #define TOOLS_ENGINE_FLAGS_H
 
 #include "command.h"
+#include "terminal.h"
 
 #include <salvo/salvo.h>
 
@@ -21,11 +22,6 @@ enum { ENGINE_FLAGS_AFTER_CONTEXT = 2, ENGINE_FLAGS_AFTER_PIN = 4 };
     {                                                                                         \
         'c', "context", "N", OPTION_NUMBER, &engine_flags.context, help, .also = "--ctx-size" \
     }
-
-/* Amount and format of the output. */
-extern struct output_flags {
-    bool json, verbose, quiet;
-} output_flags;
 
 extern const struct option output_flag_table[];
 

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-const struct command *const all_commands[] = {
+static const struct command *const commands[] = {
     &chat_command,
     &run_command,
     &serve_command,
@@ -41,9 +41,9 @@ const struct command *const all_commands[] = {
 
 const struct command *command_find(const char *name)
 {
-    for (size_t i = 0; all_commands[i]; i++) {
-        if (strcmp(all_commands[i]->name, name) == 0)
-            return all_commands[i];
+    for (size_t i = 0; commands[i]; i++) {
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
     }
     return NULL;
 }
@@ -56,8 +56,8 @@ static void print_overview(FILE *stream)
         "usage: salvo COMMAND [options]\n"
         "\n",
         salvo_version());
-    for (size_t i = 0; all_commands[i]; i++)
-        fprintf(stream, "  %-12s  %s\n", all_commands[i]->name, all_commands[i]->summary);
+    for (size_t i = 0; commands[i]; i++)
+        fprintf(stream, "  %-12s  %s\n", commands[i]->name, commands[i]->summary);
     fprintf(stream, "\n"
                     "`salvo help COMMAND` or `salvo COMMAND --help` shows the options of a command, `salvo "
                     "--version` the version.\n");
@@ -79,10 +79,10 @@ static int unknown_command(const char *name)
         if (strcmp(foreign_commands[i].name, name) == 0)
             return usage_error("unknown command '%s': %s", name, foreign_commands[i].here);
     }
-    const char *names[sizeof all_commands / sizeof *all_commands];
+    const char *names[sizeof commands / sizeof *commands];
     size_t count = 0;
-    for (; all_commands[count]; count++)
-        names[count] = all_commands[count]->name;
+    for (; commands[count]; count++)
+        names[count] = commands[count]->name;
     const char *nearest = nearest_name(name, names, count);
     if (nearest)
         return usage_error("unknown command '%s'; did you mean `salvo %s`?", name, nearest);
@@ -200,6 +200,7 @@ int main(int count, char **arguments)
     /* Whole lines, so that those of several processes do not mix. */
     setvbuf(stderr, line, _IOLBF, sizeof line);
     salvo_log_set(print_warning, NULL);
+    all_commands = commands;
     int result = dispatch(count, arguments);
     /* A full disk may be reported only when the buffer is written. */
     errno = 0;

@@ -1,7 +1,7 @@
 #include "progress.h"
 
-#include "engine_flags.h"
 #include "measure.h"
+#include "terminal.h"
 
 #include <stdarg.h>
 #include <stdio.h>

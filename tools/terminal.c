@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+struct output_flags output_flags;
+
 const char *colour(FILE *stream, enum colour which)
 {
     static const char *const sequences[] = {[COLOUR_OFF] = "\033[0m",

@@ -6,6 +6,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Amount and format of the output. */
+extern struct output_flags {
+    bool json, verbose, quiet;
+} output_flags;
+
 /* Readable on dark and on light backgrounds. */
 enum colour { COLOUR_OFF, COLOUR_BOLD, COLOUR_DIM, COLOUR_YELLOW, COLOUR_PROMPT };
 
