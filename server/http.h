@@ -81,15 +81,11 @@ struct http_timer;
 struct http_timer *http_timer_new(
     struct http_server *server, void (*function)(void *argument), void *argument);
 void http_timer_start(struct http_timer *timer, unsigned milliseconds);
-void http_timer_stop(struct http_timer *timer);
 void http_timer_free(struct http_timer *timer);
 
 const struct http_request *http_exchange_request(const struct http_exchange *exchange);
 /* The body becomes the caller's, to be freed with free(); the request keeps none. For workers. */
 char *http_take_body(struct http_exchange *exchange, size_t *out_size);
-/* A pointer of the caller's, NULL at first. */
-void http_exchange_set_user(struct http_exchange *exchange, void *user);
-void *http_exchange_user(const struct http_exchange *exchange);
 /* Called at most once: when the client goes away, or the server stops, before the exchange has ended. It must
  * not answer. */
 void http_on_close(struct http_exchange *exchange, void (*closed)(void *argument), void *argument);
@@ -107,7 +103,6 @@ void http_stream_begin(struct http_exchange *exchange, int status, const struct 
 /* Returns the bytes of the connection that are not yet sent. It accepts any size, but see HTTP_UNSENT_LIMIT.
  */
 size_t http_stream_write(struct http_exchange *exchange, const void *data, size_t size);
-size_t http_stream_unsent(const struct http_exchange *exchange);
 /* Called whenever the unsent bytes, having been above HTTP_UNSENT_LIMIT, have fallen to HTTP_UNSENT_ROOM. */
 void http_stream_on_room(struct http_exchange *exchange, void (*room)(void *argument), void *argument);
 /* Writes the text (a constant, e.g. ": \n\n") whenever nothing was written for so long and nothing is unsent.

@@ -29,7 +29,6 @@ struct http_exchange {
     bool chunked;    /* the stream is */
     bool keep_alive; /* as the head of the answer says */
     bool above;      /* the unsent bytes were above the limit, and have not fallen to the room mark since */
-    void *user;
     void (*closed)(void *argument);
     void *closed_argument;
     void (*room)(void *argument);

@@ -15,16 +15,6 @@ char *http_take_body(struct http_exchange *exchange, size_t *out_size)
     return http_parser_take_body(&exchange->connection->parser, out_size);
 }
 
-void http_exchange_set_user(struct http_exchange *exchange, void *user)
-{
-    exchange->user = user;
-}
-
-void *http_exchange_user(const struct http_exchange *exchange)
-{
-    return exchange->user;
-}
-
 void http_on_close(struct http_exchange *exchange, void (*closed)(void *argument), void *argument)
 {
     exchange->closed = closed;
@@ -96,11 +86,6 @@ size_t http_stream_write(struct http_exchange *exchange, const void *data, size_
     if (unsent > HTTP_UNSENT_LIMIT)
         exchange->above = true;
     return unsent;
-}
-
-size_t http_stream_unsent(const struct http_exchange *exchange)
-{
-    return http_connection_unsent(exchange->connection);
 }
 
 void http_stream_on_room(struct http_exchange *exchange, void (*room)(void *argument), void *argument)

@@ -257,11 +257,6 @@ void http_timer_start(struct http_timer *timer, unsigned milliseconds)
     event_add(timer->event, &time);
 }
 
-void http_timer_stop(struct http_timer *timer)
-{
-    event_del(timer->event);
-}
-
 void http_timer_free(struct http_timer *timer)
 {
     if (!timer)

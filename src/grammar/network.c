@@ -435,11 +435,3 @@ void network_free(struct network *network)
     memory_free(network->set_classes);
     *network = (struct network){0};
 }
-
-size_t network_bytes(const struct network *network)
-{
-    return (size_t)network->node_capacity * sizeof *network->nodes +
-           (size_t)network->rule_capacity * sizeof *network->starts +
-           (size_t)network->set_capacity * (sizeof *network->sets + 2 * sizeof *network->set_slots) +
-           (size_t)network->set_count * sizeof *network->set_classes;
-}

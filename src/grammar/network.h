@@ -46,8 +46,6 @@ enum salvo_status network_build(
     const struct expr *const *rules, size_t count, uint32_t root, uint32_t character, struct network *out);
 void network_free(struct network *network);
 
-size_t network_bytes(const struct network *network);
-
 /* No text can match the root. */
 static inline bool network_is_dead(const struct network *network)
 {

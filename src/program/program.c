@@ -11,11 +11,6 @@ void program_close(struct program *program)
     memory_free(program);
 }
 
-buffer_id op_recurrent_state(const struct op *op)
-{
-    return op_infos[op->kind].states[0].kind == STATE_REPLACED ? op->states[0] : NO_BUFFER;
-}
-
 bool buffer_is_among(buffer_id buffer, const buffer_id *buffers, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {

@@ -65,9 +65,6 @@ bool value_is_read(const struct program *program, buffer_id buffer, uint32_t ind
 /* The op that writes a KV cache, which has its number of heads. NULL for other buffers. */
 const struct op *op_that_appends(const struct program *program, buffer_id state);
 
-/* The recurrent state that an op reads and replaces; NO_BUFFER for most. */
-buffer_id op_recurrent_state(const struct op *op);
-
 /* One line per buffer and op. */
 void program_print(const struct program *program, void (*print)(void *user, const char *text), void *user);
 

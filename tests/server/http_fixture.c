@@ -66,7 +66,6 @@ static struct hold *keep(struct fixture *fixture, struct http_exchange *exchange
     struct hold *hold = calloc(1, sizeof *hold);
     *hold = (struct hold){.next = fixture->holds, .fixture = fixture, .exchange = exchange};
     fixture->holds = hold;
-    http_exchange_set_user(exchange, hold);
     http_on_close(exchange, on_close, hold);
     add(fixture, &fixture->held);
     return hold;
