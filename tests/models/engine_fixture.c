@@ -153,6 +153,27 @@ int32_t *some_ids(uint32_t count, uint32_t vocabulary, uint64_t seed)
     return ids;
 }
 
+uint8_t *saved_state(struct salvo_session *session, size_t *out_size)
+{
+    *out_size = salvo_session_state_size(session);
+    uint8_t *bytes = malloc(*out_size);
+    assert_non_null(bytes);
+    ASSERT_OK(salvo_session_state_save(session, bytes, *out_size));
+    return bytes;
+}
+
+size_t saved_kv_size(const struct fixture *fixture, uint32_t positions)
+{
+    int32_t *ids = some_ids(2 * positions, fixture->vocabulary, 1);
+    size_t sizes[2];
+    for (size_t i = 0; i < 2; i++) {
+        ASSERT_OK(salvo_session_eval(fixture->session, ids + i * positions, positions, NULL, NULL));
+        sizes[i] = salvo_session_state_size(fixture->session);
+    }
+    free(ids);
+    return sizes[1] - sizes[0] - positions * sizeof(int32_t);
+}
+
 struct row_keeper {
     float *rows;
     uint32_t vocabulary, next;

@@ -29,6 +29,12 @@ void fixture_close(struct fixture *fixture);
  * fails with SALVO_ERROR_MEMORY, or succeeds. Returns how often it fails; `out_count`: all allocations. */
 uint64_t opening_failures(const char *path, const struct salvo_engine_options *options, uint64_t *out_count);
 
+/* The state of a session, to be freed. */
+uint8_t *saved_state(struct salvo_session *session, size_t *out_size);
+
+/* Bytes that the keys and values of `positions` positions add to a saved state. The session is empty. */
+size_t saved_kv_size(const struct fixture *fixture, uint32_t positions);
+
 /* [count] ids that look random; the same for the same `seed`. */
 int32_t *some_ids(uint32_t count, uint32_t vocabulary, uint64_t seed);
 

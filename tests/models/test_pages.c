@@ -12,21 +12,15 @@ enum { PAGE = 256, CONTEXT = 1024, MOST_SESSIONS = 8 };
 
 static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
 
-/* Bytes of one page: those by which the state of two pages is larger than that of one. */
+/* Bytes of one page. */
 static size_t page_bytes(const char *shape)
 {
     struct fixture fixture = fixture_open(made_model(shape, "Q8_0"),
         (struct salvo_engine_options){
             .size = sizeof(struct salvo_engine_options), .backend = "cpu", .context = CONTEXT});
-    int32_t *ids = some_ids(2 * PAGE, fixture.vocabulary, 1);
-    size_t sizes[2];
-    for (int i = 0; i < 2; i++) {
-        ASSERT_OK(salvo_session_eval(fixture.session, ids + i * PAGE, PAGE, NULL, NULL));
-        sizes[i] = salvo_session_state_size(fixture.session);
-    }
-    free(ids);
+    const size_t bytes = saved_kv_size(&fixture, PAGE);
     fixture_close(&fixture);
-    return sizes[1] - sizes[0] - PAGE * sizeof(int32_t);
+    return bytes;
 }
 
 /* An engine whose sessions share `pages` pages. */

@@ -38,15 +38,9 @@ static struct salvo_memory memory_of(const struct fixture *fixture)
 static size_t bytes_of_pages(const char *shape, uint32_t pages)
 {
     struct fixture fixture = open_cache(shape, 1, 0, 0);
-    int32_t *ids = some_ids(2 * PAGE, fixture.vocabulary, 1);
-    size_t sizes[2];
-    for (int i = 0; i < 2; i++) {
-        ASSERT_OK(salvo_session_eval(fixture.session, ids + i * PAGE, PAGE, NULL, NULL));
-        sizes[i] = salvo_session_state_size(fixture.session);
-    }
-    free(ids);
+    const size_t bytes = saved_kv_size(&fixture, PAGE);
     fixture_close(&fixture);
-    return (sizes[1] - sizes[0] - PAGE * sizeof(int32_t)) * pages;
+    return bytes * pages;
 }
 
 /* The logits after a prompt, computed from nothing; to be freed. */

@@ -253,15 +253,6 @@ static void lost_submissions(void **state)
 
 /* ---- States ---- */
 
-static uint8_t *saved_state(struct salvo_session *session, size_t *out_size)
-{
-    *out_size = salvo_session_state_size(session);
-    uint8_t *bytes = malloc(*out_size);
-    assert_non_null(bytes);
-    ASSERT_OK(salvo_session_state_save(session, bytes, *out_size));
-    return bytes;
-}
-
 /* The context itself fits and is full; one token more does not, be it computed or only chosen. */
 static void states_as_long_as_the_context(void **state)
 {

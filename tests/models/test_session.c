@@ -116,15 +116,6 @@ static void rolling_back_replays(void **state)
     fixture_close(&fixture);
 }
 
-static uint8_t *saved_state(struct salvo_session *session, size_t *out_size)
-{
-    *out_size = salvo_session_state_size(session);
-    uint8_t *bytes = malloc(*out_size);
-    assert_non_null(bytes);
-    ASSERT_OK(salvo_session_state_save(session, bytes, *out_size));
-    return bytes;
-}
-
 static void states_go_on_with_the_same_bits(void **state)
 {
     (void)state;
