@@ -33,6 +33,7 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
     configure_file(packaging/${unit}.in ${unit} @ONLY)
     install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${unit} DESTINATION ${SALVO_UNIT_FOLDER} COMPONENT salvo)
   endforeach()
+  install(FILES packaging/salvo.sysusers DESTINATION lib/sysusers.d RENAME salvo.conf COMPONENT salvo)
 endif()
 
 if(NOT CMAKE_CROSSCOMPILING)
