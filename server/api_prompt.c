@@ -204,9 +204,9 @@ static bool append_rest(
         salvo_tokenize(model->model, "\n", 1, 0, &line, &line_count) != SALVO_OK ||
         salvo_tokenize(model->model, behind.data, behind.size, 0, &ids, &count) != SALVO_OK)
         count = 0;
-    const bool is_apart = count > line_count && memcmp(ids, line, line_count * sizeof *line) == 0;
-    const bool ok = is_apart ? api_append_ids(prompt, ids + line_count, count - line_count, error)
-                             : api_append_text(model, rest, 0, prompt, error);
+    const bool is_separate = count > line_count && memcmp(ids, line, line_count * sizeof *line) == 0;
+    const bool ok = is_separate ? api_append_ids(prompt, ids + line_count, count - line_count, error)
+                                : api_append_text(model, rest, 0, prompt, error);
     salvo_free(line);
     salvo_free(ids);
     buffer_free(&behind);

@@ -31,10 +31,10 @@ static void arm(struct http_connection *connection, unsigned milliseconds)
     event_add(connection->timer, &time);
 }
 
-static void look_later(struct http_connection *connection)
+static void poll_later(struct http_connection *connection)
 {
     const struct timeval time = time_of(LOOK_MS);
-    event_add(connection->look, &time);
+    event_add(connection->poll, &time);
 }
 
 /* Enough bytes are buffered behind the running request. libevent's high watermark would call on_read again
@@ -45,7 +45,7 @@ static void pause_reading(struct http_connection *connection)
         return;
     connection->reading_paused = true;
     bufferevent_disable(connection->buffers, EV_READ);
-    look_later(connection);
+    poll_later(connection);
 }
 
 static void resume_reading(struct http_connection *connection)
@@ -53,7 +53,7 @@ static void resume_reading(struct http_connection *connection)
     if (!connection->reading_paused)
         return;
     connection->reading_paused = false;
-    event_del(connection->look);
+    event_del(connection->poll);
     bufferevent_enable(connection->buffers, EV_READ);
 }
 
@@ -134,7 +134,7 @@ void http_connection_close(struct http_connection *connection)
     bufferevent_setcb(connection->buffers, NULL, NULL, NULL, NULL);
     bufferevent_disable(connection->buffers, EV_READ | EV_WRITE);
     event_del(connection->timer);
-    event_del(connection->look);
+    event_del(connection->poll);
     event_active(set->reaper, 0, 0);
     if (connection->exchange.open) {
         forget_exchange(connection);
@@ -149,8 +149,8 @@ static void free_connection(struct http_connection *connection)
         bufferevent_free(connection->buffers); /* closes the descriptor */
     if (connection->timer)
         event_free(connection->timer);
-    if (connection->look)
-        event_free(connection->look);
+    if (connection->poll)
+        event_free(connection->poll);
     http_parser_reset(&connection->parser);
     free(connection);
 }
@@ -411,7 +411,7 @@ static void on_event(struct bufferevent *buffers, short what, void *argument)
 
 /* Reading has paused: a close behind unread bytes is seen by poll alone. libevent's EV_CLOSED does not tell
  * of a reset. */
-static void on_look(evutil_socket_t fd, short what, void *argument)
+static void on_poll(evutil_socket_t fd, short what, void *argument)
 {
     struct http_connection *connection = argument;
     struct pollfd state = {.fd = bufferevent_getfd(connection->buffers), .events = POLLRDHUP};
@@ -419,7 +419,7 @@ static void on_look(evutil_socket_t fd, short what, void *argument)
     if (poll(&state, 1, 0) > 0)
         http_connection_close(connection);
     else
-        look_later(connection);
+        poll_later(connection);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *argument)
@@ -446,12 +446,12 @@ bool http_connection_new(struct http_connections *set, int fd)
     connection->parser.body_limit = set->options->body_limit;
     listen_peer(fd, connection->peer, sizeof connection->peer);
     connection->timer = event_new(set->base, -1, 0, on_timer, connection);
-    connection->look = event_new(set->base, -1, 0, on_look, connection);
+    connection->poll = event_new(set->base, -1, 0, on_poll, connection);
     connection->buffers = set->tls ? tls_accept(set->tls, set->base, fd)
                                    : bufferevent_socket_new(set->base, fd, BEV_OPT_CLOSE_ON_FREE);
     if (!connection->buffers)
         close(fd);
-    if (!connection->buffers || !connection->timer || !connection->look) {
+    if (!connection->buffers || !connection->timer || !connection->poll) {
         free_connection(connection);
         return false;
     }

@@ -43,7 +43,7 @@ struct http_connection {
     TAILQ_ENTRY(http_connection) waiting; /* while is_waiting */
     struct http_connections *set;
     struct bufferevent *buffers;
-    struct event *timer, *look;
+    struct event *timer, *poll;
     enum http_connection_state state;
     bool dead;
     bool is_waiting;

@@ -94,7 +94,7 @@ static double take_together(const struct streams *streams, struct test *test)
 }
 
 /* Tokens a second of streams that come and go. */
-static double take_coming(const struct streams *streams, struct test *test)
+static double take_requests(const struct streams *streams, struct test *test)
 {
     double tokens = 0, end = 0;
     for (uint32_t i = 0; i < streams->count; i++) {
@@ -179,7 +179,7 @@ static int measure(struct salvo_scheduler *scheduler, struct test *test, const i
         if (result != EXIT_DONE)
             break;
         number_list_add(
-            &speeds, bench_options.rate > 0 ? take_coming(&streams, test) : take_together(&streams, test));
+            &speeds, bench_options.rate > 0 ? take_requests(&streams, test) : take_together(&streams, test));
         number_list_add(&prompt_speeds, take_prompts(&streams, test));
     }
     progress_clear();

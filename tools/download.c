@@ -234,7 +234,7 @@ static bool differs(struct transfer *transfer, bool from_expected, const char *w
 }
 
 /* Compares what the server says about the file with what is known. */
-static bool check_sum_told(struct transfer *transfer, const char *sha256)
+static bool check_server_sum(struct transfer *transfer, const char *sha256)
 {
     if (*transfer->sha256 && strcmp(sha256, transfer->sha256) != 0)
         return differs(transfer, *transfer->download->sha256, "SHA-256", sha256);
@@ -242,7 +242,7 @@ static bool check_sum_told(struct transfer *transfer, const char *sha256)
     return true;
 }
 
-static bool check_size_told(struct transfer *transfer, uint64_t size)
+static bool check_server_size(struct transfer *transfer, uint64_t size)
 {
     char text[32];
     snprintf(text, sizeof text, "%" PRIu64, size);
@@ -270,14 +270,14 @@ static bool begin(void *user, const struct http_reply *reply)
         return give_up(transfer, RESTART);
     if (!is_part && transfer->received && !start_again(transfer)) /* the server sends the whole file */
         return false;
-    if (has_sum && !check_sum_told(transfer, reply->linked_etag))
+    if (has_sum && !check_server_sum(transfer, reply->linked_etag))
         return false;
-    if (reply->has_linked_size && !check_size_told(transfer, reply->linked_size))
+    if (reply->has_linked_size && !check_server_size(transfer, reply->linked_size))
         return false;
     transfer->is_joined |= is_part;
     if (is_part)
-        return check_size_told(transfer, reply->total);
-    if (reply->has_length && !check_size_told(transfer, reply->length))
+        return check_server_size(transfer, reply->total);
+    if (reply->has_length && !check_server_size(transfer, reply->length))
         return false;
     if (!*transfer->download->sha256)
         write_identity(transfer, identity);

@@ -170,8 +170,8 @@ struct salvo_scheduler {
     uint32_t open_steps, oldest_step;
     struct salvo_run *runs;           /* [slots] */
     struct salvo_run_result *results; /* [slots] */
-    uint32_t turn;                    /* slot whose prompt is next */
-    uint32_t scoring_turn, embedding_turn;
+    uint32_t next_prompt_slot;
+    uint32_t next_scoring_slot, next_embedding_slot;
     float *hidden_rows; /* [batch][width], from the first request for an embedding on */
     struct prompt_pace pace;
     uint64_t ended_ns; /* of the step that was collected last */

@@ -55,11 +55,11 @@ static void take_rows(struct salvo_scheduler *scheduler, struct request *request
 
 static uint32_t plan(struct salvo_scheduler *scheduler, uint32_t *out_tokens)
 {
-    const uint32_t most = most_tokens(scheduler), turn = scheduler->embedding_turn;
+    const uint32_t most = most_tokens(scheduler), first = scheduler->next_embedding_slot;
     uint32_t count = 0;
     *out_tokens = 0;
     for (uint32_t i = 0; i < scheduler->slots && *out_tokens < most; i++) {
-        const uint32_t slot = (turn + i) % scheduler->slots;
+        const uint32_t slot = (first + i) % scheduler->slots;
         struct request *request = scheduler->running[slot];
         if (!request_may_run(scheduler, request) || !request->pool.width)
             continue;
@@ -69,7 +69,7 @@ static uint32_t plan(struct salvo_scheduler *scheduler, uint32_t *out_tokens)
             continue;
         }
         add_text(scheduler, request, count++, out_tokens, most);
-        scheduler->embedding_turn = slot + 1;
+        scheduler->next_embedding_slot = slot + 1;
     }
     return count;
 }

@@ -95,11 +95,11 @@ static void score(struct salvo_scheduler *scheduler, struct request *request)
 bool scheduler_score(struct salvo_scheduler *scheduler)
 {
     for (uint32_t i = 0; i < scheduler->slots; i++) {
-        const uint32_t slot = (scheduler->scoring_turn + i) % scheduler->slots;
+        const uint32_t slot = (scheduler->next_scoring_slot + i) % scheduler->slots;
         struct request *request = scheduler->running[slot];
         if (!request_may_run(scheduler, request) || !request_scores_next(request))
             continue;
-        scheduler->scoring_turn = slot + 1;
+        scheduler->next_scoring_slot = slot + 1;
         score(scheduler, request);
         return true;
     }

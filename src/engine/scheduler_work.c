@@ -152,7 +152,7 @@ static bool admit_all(struct salvo_scheduler *scheduler)
 }
 
 /* Reads the cancels and pauses that other threads have set in requests with a session. */
-static void look_at_wishes(struct salvo_scheduler *scheduler)
+static void read_flags(struct salvo_scheduler *scheduler)
 {
     pthread_mutex_lock(&scheduler->mutex);
     if (scheduler->closing)
@@ -270,9 +270,10 @@ static uint32_t prompt_left(const struct salvo_scheduler *scheduler, uint32_t sl
 static uint32_t add_prompts(
     struct salvo_scheduler *scheduler, struct planned_step *step, uint32_t prompts, uint32_t room)
 {
-    uint32_t added = 0, last = scheduler->turn;
+    uint32_t added = 0, last = scheduler->next_prompt_slot;
     for (uint32_t i = 0; i < scheduler->slots && room; i++) {
-        const uint32_t slot = (scheduler->turn + i) % scheduler->slots, left = prompt_left(scheduler, slot);
+        const uint32_t slot = (scheduler->next_prompt_slot + i) % scheduler->slots,
+                       left = prompt_left(scheduler, slot);
         if (!left || !prompts)
             continue;
         uint32_t share = room / prompts--;
@@ -285,7 +286,7 @@ static uint32_t add_prompts(
         added += share;
         last = slot + 1;
     }
-    scheduler->turn = last < scheduler->slots ? last : 0;
+    scheduler->next_prompt_slot = last < scheduler->slots ? last : 0;
     return added;
 }
 
@@ -493,7 +494,7 @@ static bool do_calls(struct salvo_scheduler *scheduler)
         return false;
     while (scheduler->open_steps)
         collect(scheduler);
-    look_at_wishes(scheduler);
+    read_flags(scheduler);
     (void)tidy(scheduler);
     return scheduler_do_call(scheduler);
 }
@@ -503,10 +504,10 @@ static bool do_round(struct salvo_scheduler *scheduler)
     if (scheduler->is_halted)
         fail_rest(scheduler);
     bool did_something = do_calls(scheduler);
-    look_at_wishes(scheduler);
+    read_flags(scheduler);
     did_something |= tidy(scheduler);
     if (admit_all(scheduler)) {
-        look_at_wishes(scheduler);
+        read_flags(scheduler);
         did_something = true;
     }
     did_something |= scheduler_score(scheduler);

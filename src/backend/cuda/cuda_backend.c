@@ -42,8 +42,8 @@ static const float *logits(struct executor *executor, uint32_t row)
     const struct cuda_plan *plan = executor->last_plan;
     if (!plan || cuda_context_enter(&executor->context) != SALVO_OK)
         return NULL;
-    const cuda_address rows = executor->last_took_turns
-                                  ? executor->turn_logits
+    const cuda_address rows = executor->last_was_serial
+                                  ? executor->serial_logits
                                   : plan->scratch.arena + plan->scratch.offsets[executor->program->logits],
                        from = rows + row * (uint64_t)bytes;
     enum salvo_status status = cuda_copy_out(executor, executor->host_logits, from, bytes);

@@ -119,7 +119,7 @@ enum {
     CUDA_FUNCTIONS = 64,
     CUDA_BARRIER_WORDS = 64,
     CUDA_MANY_PLANS = 5,
-    CUDA_MOST_TURNS = 15, /* runs of a step that take turns */
+    CUDA_MOST_SERIAL = 15, /* runs of a step that are computed one after the other */
     CUDA_ALL_RUNS = -1,
 };
 
@@ -187,9 +187,9 @@ struct executor {
     struct cuda_ticket tickets[CUDA_STEP_RING_ENTRIES];
     uint64_t ticket_of_entry[CUDA_STEP_RING_ENTRIES];
     int32_t run_of_entry[CUDA_STEP_RING_ENTRIES]; /* the run that is computed now, or CUDA_ALL_RUNS */
-    uint32_t turns; /* largest number of single tokens that a step computes one after the other; 0: none */
-    cuda_address turn_logits; /* [CUDA_MOST_TURNS][vocabulary] */
-    bool last_took_turns;
+    uint32_t most_serial;       /* single tokens that a step computes one after the other, at most; 0: none */
+    cuda_address serial_logits; /* [CUDA_MOST_SERIAL][vocabulary] */
+    bool last_was_serial;
     struct run_result *run_results; /* [ring entries][slots]: of tickets */
     const struct cuda_plan *last_plan;
     uint32_t failure; /* enum cuda_error: why steps were given up last */
@@ -294,8 +294,8 @@ enum salvo_status cuda_entries_finish(struct executor *executor, uint64_t entry)
 /* Waits for launches outside the ring, and fails if one of them failed. */
 enum salvo_status cuda_queue_check(struct executor *executor);
 
-/* cuda_turns.c: finds executor->turns, by measurement. */
-enum salvo_status cuda_turns_open(struct executor *executor);
+/* cuda_serial.c: finds executor->most_serial, by measurement. */
+enum salvo_status cuda_serial_open(struct executor *executor);
 
 /* cuda_state.c */
 extern const struct backend_state cuda_state;

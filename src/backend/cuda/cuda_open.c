@@ -292,7 +292,7 @@ static enum salvo_status load_executor(struct executor *executor)
     TRY(take_memory(executor));
     TRY(open_plans(executor));
     TRY(cuda_load_weights(executor));
-    TRY(cuda_turns_open(executor));
+    TRY(cuda_serial_open(executor));
     executor->creations_at_load = executor->context.creations;
 cleanup:
     return status;
@@ -324,7 +324,7 @@ void cuda_executor_close(struct executor *executor)
         cuda_memory_free(executor, executor->weight_memory);
         cuda_memory_free(executor, executor->state_memory);
         cuda_memory_free(executor, executor->scratch_memory);
-        cuda_memory_free(executor, executor->turn_logits);
+        cuda_memory_free(executor, executor->serial_logits);
         cuda_host_free(executor, executor->mapped);
         cuda_host_free(executor, executor->staging);
         for (uint32_t i = 0; i < executor->module_count; i++)

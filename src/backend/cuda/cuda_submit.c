@@ -492,9 +492,9 @@ cleanup:
 /* ---- Turns ---- */
 
 /* Few tokens, each of another run, are faster one after the other than together. */
-static bool takes_turns(const struct executor *executor, const struct step *step)
+static bool is_faster_serially(const struct executor *executor, const struct step *step)
 {
-    if (step->token_count < 2 || step->token_count > executor->turns ||
+    if (step->token_count < 2 || step->token_count > executor->most_serial ||
         step->run_count != step->token_count || step->keeps_hidden || step->samples_only)
         return false;
     for (uint32_t i = 0; i < step->run_count; i++) {
@@ -506,7 +506,7 @@ static bool takes_turns(const struct executor *executor, const struct step *step
 }
 
 /* Each run as a separate step. The next step overwrites its logits, so they are copied. */
-static enum salvo_status submit_turns(
+static enum salvo_status submit_serially(
     struct executor *executor, const struct step *step, struct cuda_ticket *ticket)
 {
     enum salvo_status status = SALVO_OK;
@@ -514,14 +514,14 @@ static enum salvo_status submit_turns(
     const size_t bytes = executor->program->vocabulary * sizeof(float);
     for (uint32_t i = 0; i < step->run_count; i++) {
         struct run run = step->runs[i];
-        struct step turn = *step;
-        turn.runs = &run;
-        turn.run_count = turn.token_count = 1;
-        turn.ids = step->ids ? step->ids + run.first_row : NULL;
+        struct step single = *step;
+        single.runs = &run;
+        single.run_count = single.token_count = 1;
+        single.ids = step->ids ? step->ids + run.first_row : NULL;
         run.first_row = 0;
-        TRY(submit_entries(executor, &turn, ticket, (int32_t)i));
+        TRY(submit_entries(executor, &single, ticket, (int32_t)i));
         TRY(CUDA_CALL(&executor->context, copy_within,
-            (executor->turn_logits + i * (uint64_t)bytes,
+            (executor->serial_logits + i * (uint64_t)bytes,
                 scratch->arena + scratch->offsets[executor->program->logits], bytes, executor->queue)));
     }
 cleanup:
@@ -531,9 +531,9 @@ cleanup:
 static enum salvo_status submit_step(
     struct executor *executor, const struct step *step, struct cuda_ticket *ticket)
 {
-    executor->last_took_turns = takes_turns(executor, step);
+    executor->last_was_serial = is_faster_serially(executor, step);
     executor->last_plan = plan_of(executor, step);
-    return executor->last_took_turns ? submit_turns(executor, step, ticket)
+    return executor->last_was_serial ? submit_serially(executor, step, ticket)
                                      : submit_entries(executor, step, ticket, CUDA_ALL_RUNS);
 }
 

@@ -480,7 +480,7 @@ extern "C" __global__ void __launch_bounds__(CHUNK_THREADS, 1)
     wait_for_last_launch();
     const uint32_t end = __ldcg(&((const cuda_step *)machine->step)->run_count), lane = threadIdx.x % 32;
     const cuda_run *runs = (const cuda_run *)(machine->step + machine->runs_at);
-    uint32_t index = 0, turn = 0; /* chunks of earlier runs; the block of the next run */
+    uint32_t index = 0, next_block = 0; /* chunks of earlier runs; the block of the next run */
 #pragma unroll 1
     for (uint32_t base = 0; base < end; base += 32) {
         const lane_runs all(runs, base, end, lane);
@@ -490,9 +490,9 @@ extern "C" __global__ void __launch_bounds__(CHUNK_THREADS, 1)
             const int at = __ffs((int)found) - 1;
             const uint32_t before = __shfl_sync(~0u, all.through - own_chunks, at),
                            count = __shfl_sync(~0u, all.count, at);
-            if (turn == blockIdx.y)
+            if (next_block == blockIdx.y)
                 step_run(machine, wkv7, runs + base + at, index + before, count, *(chunks_memory *)shared);
-            turn = turn + 1 == gridDim.y ? 0 : turn + 1;
+            next_block = next_block + 1 == gridDim.y ? 0 : next_block + 1;
         }
         index += __shfl_sync(~0u, all.through, 31);
     }

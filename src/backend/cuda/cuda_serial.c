@@ -45,33 +45,34 @@ cleanup:
 static enum salvo_status measure(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
-    uint64_t alone, together, in_turns;
+    uint64_t alone, together, serial;
     TRY(time_step(executor, 1, &alone));
     TRY(time_step(executor, TIMED_RUNS, &together));
-    executor->turns = TIMED_RUNS;
-    TRY(time_step(executor, TIMED_RUNS, &in_turns));
+    executor->most_serial = TIMED_RUNS;
+    TRY(time_step(executor, TIMED_RUNS, &serial));
     /* Together, a few more tokens take no more time. */
-    const uint64_t each = in_turns > alone ? (in_turns - alone) / (TIMED_RUNS - 1) : alone,
-                   turns = together <= in_turns ? 0 : 1 + (together - alone) / (each ? each : 1);
-    executor->turns = turns > CUDA_MOST_TURNS ? CUDA_MOST_TURNS : (uint32_t)turns;
+    const uint64_t each = serial > alone ? (serial - alone) / (TIMED_RUNS - 1) : alone,
+                   count = together <= serial ? 0 : 1 + (together - alone) / (each ? each : 1);
+    executor->most_serial = count > CUDA_MOST_SERIAL ? CUDA_MOST_SERIAL : (uint32_t)count;
 cleanup:
     return status;
 }
 
-enum salvo_status cuda_turns_open(struct executor *executor)
+enum salvo_status cuda_serial_open(struct executor *executor)
 {
     enum salvo_status status = SALVO_OK;
     const struct backend_options *options = &executor->options;
-    const char *given = getenv("SALVO_CUDA_TURNS"); /* for tests */
+    const char *given = getenv("SALVO_CUDA_SERIAL"); /* for tests */
     if (!executor->resident || options->slots < TIMED_RUNS || options->batch < TIMED_RUNS ||
         options->context < TIMED_RUNS ||
         (executor->state.pages_per_slot && executor->state.pages < TIMED_RUNS))
         return SALVO_OK;
     TRY(cuda_memory_new(executor, "logits",
-        (uint64_t)CUDA_MOST_TURNS * executor->program->vocabulary * sizeof(float), &executor->turn_logits));
+        (uint64_t)CUDA_MOST_SERIAL * executor->program->vocabulary * sizeof(float),
+        &executor->serial_logits));
     if (given) {
-        const unsigned long turns = strtoul(given, NULL, 10);
-        executor->turns = turns > CUDA_MOST_TURNS ? CUDA_MOST_TURNS : (uint32_t)turns;
+        const unsigned long count = strtoul(given, NULL, 10);
+        executor->most_serial = count > CUDA_MOST_SERIAL ? CUDA_MOST_SERIAL : (uint32_t)count;
         return SALVO_OK;
     }
     const struct pace pace = executor->pace;
@@ -79,7 +80,7 @@ enum salvo_status cuda_turns_open(struct executor *executor)
     executor->pace = pace;
     executor->counters = (struct backend_counters){0};
     log_line(SALVO_LOG_INFO, "cuda device %u (%s): up to %u sessions decode one after the other",
-        executor->context.number, executor->context.name, executor->turns ? executor->turns : 1);
+        executor->context.number, executor->context.name, executor->most_serial ? executor->most_serial : 1);
 cleanup:
     return status;
 }
