@@ -100,14 +100,19 @@ static uint32_t build_blocks(
     return build_times(context, blocks, repeat->min / BLOCK, at);
 }
 
+static bool is_character(const struct rule_context *context, const struct expr *expr)
+{
+    return expr->is_character || expr->kind == EXPR_SET ||
+           (expr->kind == EXPR_RULE && expr->rule + 1 == context->writer.network->character);
+}
+
 static uint32_t build_repeat(struct rule_context *context, const struct expr *expr, uint32_t next)
 {
     bool unlimited = expr->max == REPEAT_UNLIMITED;
     struct expr call;
     const struct expr *body = shared_body(context, expr->items[0], unlimited ? expr->min : expr->max, &call);
     uint32_t least = expr->min, at = next;
-    const bool character = expr->items[0]->is_character || expr->items[0]->kind == EXPR_SET;
-    if (!unlimited && expr->max >= LEAST_IN_BLOCKS && character)
+    if (!unlimited && expr->max >= LEAST_IN_BLOCKS && is_character(context, expr->items[0]))
         return build_blocks(context, body, expr, next);
     if (unlimited) {
         uint32_t loop = writer_node(&context->writer, NODE_SPLIT, 0, next);
