@@ -85,7 +85,7 @@ SEED ?= 10000
 SERVE_SECONDS ?= 1800
 SOAK_SERVE = SALVO_SOURCE=$(CURDIR) tests/run_python tests/server/soak_serve.py
 
-soak: ## hours: 10000 requests on each scheduler and from Python, random model shapes from SEED (10000) on, load on the server under ASan and TSan, equal tarballs of two builds, half an hour of every fuzz target
+soak: ## hours: 10000 requests on each scheduler and from Python, a thousand turns on Metal, random model shapes from SEED (10000) on, load on the server under ASan and TSan, equal tarballs of two builds, half an hour of every fuzz target
 	@scripts/setup all
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
@@ -102,6 +102,7 @@ soak: ## hours: 10000 requests on each scheduler and from Python, random model s
 	build/$(SHAPES) --backend cpu --count 5000
 	ASAN_OPTIONS=detect_leaks=0 build-asan/$(SHAPES) --backend cpu --count 500
 	SALVO_CUDA_LIBRARY=build/tests/cuda/libfake-cuda.so build/$(SHAPES) --backend cuda --count 300
+	SALVO_METAL_LIBRARY=build/tests/metal/libfake-metal.so build/tests/metal/test_metal_long
 	build/$(SHAPES) --backend vulkan --count 40
 	SALVO_VULKAN_DISABLE=processor build/$(SHAPES) --backend vulkan --count 10
 	@$(MAKE) fuzz FUZZ_SECONDS=1800

@@ -33,9 +33,9 @@ def refusals(text):
     return [f"{why}: {found.group(0)}" for pattern, why in REFUSED.items() for found in re.finditer(pattern, code_of(text))]
 
 
-def compiles(extra=""):
+def compiles(extra="", options=()):
     files = "".join(f'#include "backend/metal/shaders/{name}.metal"\n' for name in ORDER)
-    command = [CLANG, "-std=c++17", "-fsyntax-only", "-fsigned-char", "-DMSL_ADDRESS_SPACES", "-Wno-everything", "-x", "c++",
+    command = [CLANG, "-std=c++17", "-fsyntax-only", "-fsigned-char", "-DMSL_ADDRESS_SPACES", *options, "-Wno-everything", "-x", "c++",
                f"-I{SOURCE}/tests/metal/fake/headers", f"-I{SOURCE}/tests", f"-I{SOURCE}/src", "-"]
     source = f'#include <metal_stdlib>\n#include "backend/metal/metal_shared.h"\n{files}{extra}'
     result = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
@@ -85,6 +85,7 @@ class Kernels(unittest.TestCase):
 
     def test_address_spaces(self):
         self.assertEqual(compiles(), (True, ""))
+        self.assertEqual(compiles(options=("-DMETAL_FAST_MATH",)), (True, ""))
         for mixed in ("device float *mixed(threadgroup float *x) { return x; }",
                       "device float *mixed(device const float *x) { return x; }",
                       "threadgroup float *mixed(thread float *x) { return x; }"):

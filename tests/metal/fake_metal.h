@@ -11,12 +11,17 @@ struct fake_metal {
     unsigned long commits, lose_commit;     /* the nth command buffer ends with an error; 0: none */
     unsigned long error_code;               /* of that error */
     unsigned long dispatches, barriers, encoders;
-    unsigned long live_objects; /* without those of the runtime itself */
-    unsigned long memory;       /* recommendedMaxWorkingSetSize, maxBufferLength */
+    unsigned long ignore_barrier; /* the nth barrier does nothing; 0: none */
+    unsigned long live_objects;   /* without those of the runtime itself */
+    unsigned long memory;         /* recommendedMaxWorkingSetSize, maxBufferLength */
     unsigned long largest_buffer;
     unsigned long violations; /* of the rules of Metal, races among them */
     char first_violation[256];
-    int records_races; /* whether accesses of kernels are compared */
+    int records_races;            /* whether accesses of kernels are compared */
+    unsigned long resident;       /* buffers that are kept resident */
+    unsigned long fast_functions; /* made from a library with fast math */
+    const char *hidden_method;    /* a selector that no class has; NULL: none */
+    const char *changed_method;   /* a selector whose method has other types; NULL: none */
 };
 
 /* SALVO_METAL_LIBRARY has it as `fake_metal_control`. */

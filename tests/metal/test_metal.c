@@ -49,9 +49,10 @@ static void several_tokens_are_one_command_buffer(void **state)
     assert_int_equal(5, fake_metal()->commits - earlier.commits);
     assert_int_equal(5, fake_metal()->encoders - earlier.encoders);
     assert_int_equal(after.dispatches - before.dispatches, fake_metal()->dispatches - earlier.dispatches);
-    /* In each of two layers: query, key and value with their norm, two ropes, append, attention, its output,
-     * gate and up with norm and product, down; around them: begin, embed, select_rows, logits, sample. */
-    assert_int_equal(40 * (2 * 10 + 5), after.dispatches - before.dispatches);
+    /* In each of two layers: query, key and value with their norm, attention with ropes and append, its
+     * output, gate and up with norm and product, down; around them: begin, embed, select_rows, logits,
+     * sample. */
+    assert_int_equal(40 * (2 * 7 + 5), after.dispatches - before.dispatches);
     assert_int_equal(after.barriers - before.barriers, fake_metal()->barriers - earlier.barriers);
     assert_true(after.barriers - before.barriers < after.dispatches - before.dispatches);
     assert_int_equal(0, after.allocations_after_load);
@@ -104,6 +105,47 @@ static void attention_is_split_from_a_position_on(void **state)
     fixture_close(&cpu);
 }
 
+/* Before macOS 15 there are no residency sets. */
+static void buffers_are_resident(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), metal_options(1));
+    /* Twelve of the executor, one over the file, and the keys and values of two layers. */
+    assert_int_equal(12 + 1 + 4, fake_metal()->resident);
+    fixture_close(&fixture);
+    assert_int_equal(0, fake_metal()->resident);
+    fake_metal()->hidden_method = "newResidencySetWithDescriptor:error:";
+    fixture = fixture_open(made_model("llama-tiny", "F32"), metal_options(1));
+    fake_metal()->hidden_method = NULL;
+    assert_int_equal(0, fake_metal()->resident);
+    fixture_close(&fixture);
+}
+
+/* Attention and matmuls may use fast math; before macOS 15, where it has no infinities, nothing does. */
+static void only_some_kernels_use_fast_math(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {5, 6, 7};
+    enum { COUNT = 8 };
+    const unsigned long before = fake_metal()->fast_functions;
+    struct fixture fast = fixture_open(made_model("llama-tiny", "F32"), metal_options(1));
+    const unsigned long between = fake_metal()->fast_functions;
+    fake_metal()->hidden_method = "setMathMode:";
+    struct fixture exact = fixture_open(made_model("llama-tiny", "F32"), metal_options(1));
+    fake_metal()->hidden_method = NULL;
+    assert_true(between > before);
+    assert_int_equal(between, fake_metal()->fast_functions);
+    set_greedy(fast.session);
+    set_greedy(exact.session);
+    int32_t *expected = continuation(exact.session, ids, 3, COUNT),
+            *taken = continuation(fast.session, ids, 3, COUNT);
+    assert_memory_equal(expected, taken, COUNT * sizeof *taken);
+    free(expected);
+    free(taken);
+    fixture_close(&fast);
+    fixture_close(&exact);
+}
+
 static void auto_does_not_take_it(void **state)
 {
     (void)state;
@@ -122,6 +164,8 @@ int main(void)
         cmocka_unit_test(a_run_that_misses_its_position_samples_nothing),
         cmocka_unit_test(several_tokens_are_one_command_buffer),
         cmocka_unit_test(attention_is_split_from_a_position_on),
+        cmocka_unit_test(buffers_are_resident),
+        cmocka_unit_test(only_some_kernels_use_fast_math),
         cmocka_unit_test(auto_does_not_take_it),
         cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
     };

@@ -3,105 +3,20 @@
 #include "vulkan_test.h"
 
 #include "smollm2_continuations.h"
+#include "turn_checks.h"
 #include "unit/text_data.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { TURNS = LONG_RUN(400) };
 
-/* The largest of a row, and how far the next is below it. */
-static int32_t argmax_of(const float *logits, uint32_t count, float *out_margin)
-{
-    int32_t best = logits[1] > logits[0];
-    float second = logits[!best];
-    for (uint32_t i = 2; i < count; i++) {
-        if (logits[i] > logits[best]) {
-            second = logits[best];
-            best = (int32_t)i;
-        } else if (logits[i] > second) {
-            second = logits[i];
-        }
-    }
-    *out_margin = logits[best] - second;
-    return best;
-}
-
-/* The likeliest ids after `places` are those of the CPU, which reads everything in one pass. Returns how many
- * of them have a margin. */
-static uint32_t check_likeliest(const struct fixture *cpu, const int32_t *ids, uint32_t count,
-    const uint32_t *places, const int32_t *likeliest, uint32_t place_count)
-{
-    uint32_t clear = 0;
-    float *expected = logits_at_once(cpu, ids, count);
-    for (uint32_t i = 0; i < place_count; i++) {
-        float margin;
-        const float *row = expected + (size_t)places[i] * cpu->vocabulary;
-        const int32_t best = argmax_of(row, cpu->vocabulary, &margin);
-        if (margin > 0.1f) {
-            assert_int_equal(best, likeliest[i]);
-            clear++;
-        }
-    }
-    free(expected);
-    return clear;
-}
-
-/*
- * Hundreds of turns in one session, which goes back to its beginning after each `stretch` of them. A turn is
- * an id that is given; now and then there are three, or the id that was chosen is taken: such turns are two
- * tokens, which cost software devices far more than one.
- */
-static void check_turns(const char *shape, const char *mix, uint32_t stretch)
-{
-    enum { KEPT = 7, TAKES = 20, GIVES = 50, MOST = TURNS + TURNS / TAKES + TURNS / GIVES * 2 + 4 };
-    const char *path = made_model(shape, mix);
-    struct fixture fixture = fixture_open(
-                       path, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
-                                 .backend = "vulkan",
-                                 .context = MOST,
-                                 .batch = 8}),
-                   cpu = fixture_open(path,
-                       (struct salvo_engine_options){
-                           .size = sizeof(struct salvo_engine_options), .backend = "cpu", .context = MOST});
-    int32_t *ids = some_ids(MOST, fixture.vocabulary, 17), *likeliest = calloc(stretch, sizeof *likeliest);
-    uint32_t *places = calloc(stretch, sizeof *places), clear = 0;
-    float margin;
-    set_greedy(fixture.session);
-    for (uint32_t i = 0; i < TURNS; i++) {
-        uint32_t position = salvo_session_position(fixture.session);
-        ASSERT_OK(salvo_session_feed(fixture.session, ids + position, i % GIVES == 0 ? 3 : 1));
-        position = salvo_session_position(fixture.session);
-        places[i % stretch] = position - 1;
-        likeliest[i % stretch] =
-            argmax_of(salvo_session_logits(fixture.session), fixture.vocabulary, &margin);
-        if (i % TAKES == 0) {
-            ASSERT_OK(salvo_session_next(fixture.session, &ids[position]));
-            assert_int_equal(likeliest[i % stretch], ids[position]);
-        }
-        if (i % stretch != stretch - 1)
-            continue;
-        assert_memory_equal(ids, salvo_session_tokens(fixture.session), position * sizeof *ids);
-        clear += check_likeliest(&cpu, ids, position, places, likeliest, stretch);
-        if (i + 1 < TURNS)
-            ASSERT_OK(salvo_session_rollback(fixture.session, KEPT));
-    }
-    assert_int_equal(0, counters_of(fixture.engine).allocations_after_load);
-    print_message("%s %s: %u of %d turns have a margin over 0.1\n", shape, mix, clear, (int)TURNS);
-    assert_true(clear > TURNS / 2);
-    free(ids);
-    free(likeliest);
-    free(places);
-    fixture_close(&fixture);
-    fixture_close(&cpu);
-}
-
 static void hundreds_of_turns_are_one_pass(void **state)
 {
     (void)state;
-    check_turns("llama-tiny", "Q8_0", TURNS / 4); /* software devices are slow where the context is long */
-    check_turns("rwkv7-tiny", "F32", TURNS);
+    /* Software devices are slow where the context is long. */
+    check_turns("vulkan", made_model("llama-tiny", "Q8_0"), TURNS, TURNS / 4);
+    check_turns("vulkan", made_model("rwkv7-tiny", "F32"), TURNS, TURNS);
 }
 
 /* ---- SmolLM2 ---- */

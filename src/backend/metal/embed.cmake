@@ -1,5 +1,5 @@
-# Writes the files INPUTS, one after the other and with a final zero, as numbers to OUTPUT.
-set(source "")
+# Writes a line that defines METAL_FAST_MATH, then the files INPUTS and a final zero as numbers to OUTPUT.
+string(HEX "#define METAL_FAST_MATH\n" source)
 foreach(input ${INPUTS})
   file(READ ${input} text HEX)
   string(APPEND source ${text})

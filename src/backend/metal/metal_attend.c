@@ -1,6 +1,23 @@
 /* The dispatches of attention, the recurrence and sampling. */
 #include "backend/metal/metal_executor.h"
 
+/* As on Vulkan, a cache of int8 is appended to by a dispatch of its own. */
+struct group_fusion metal_attend_fusion(const struct compiling *compiling, const struct group *group)
+{
+    const struct executor *executor = compiling->executor;
+    const struct program *program = executor->program;
+    struct group_fusion fusion = {0};
+    if (compiling->plan->lowered.capacity[ROWS_TOKENS] > 1 || group->ops_before != 3 ||
+        executor->options.kv_type == TYPE_Q8_0)
+        return fusion;
+    const struct op *ropes = &program->ops[group->first_op];
+    const struct rope *query = &program->ropes[ropes[0].rope.rope],
+                      *key = &program->ropes[ropes[1].rope.rope];
+    if (query->dimensions == key->dimensions && query->halves == key->halves)
+        fusion.ropes = ropes;
+    return fusion;
+}
+
 static uint32_t round_up(uint32_t number, uint32_t unit)
 {
     return (number + unit - 1) / unit * unit;
@@ -37,8 +54,8 @@ cleanup:
  * A single token whose attention sees many positions: several threadgroups take parts of each head, and a
  * second dispatch joins them. With fewer positions, one threadgroup takes a head, and the second is left out.
  */
-static enum salvo_status split_attend(
-    struct compiling *compiling, const struct attend_arguments *arguments, struct metal_dispatch *dispatch)
+static enum salvo_status split_attend(struct compiling *compiling, const struct attend_arguments *arguments,
+    bool turns, struct metal_dispatch *dispatch)
 {
     enum salvo_status status = SALVO_OK;
     const struct executor *executor = compiling->executor;
@@ -48,8 +65,8 @@ static enum salvo_status split_attend(
         (arguments->window && arguments->window < METAL_SPLIT_POSITIONS))
         return SALVO_OK;
     TRY(metal_set_large(compiling, dispatch, "attend",
-        (const uint32_t[METAL_CONSTANTS]){
-            executor->options.kv_type, 32, 1, [METAL_CONSTANT_PARTS] = METAL_PARTS},
+        (const uint32_t[METAL_CONSTANTS]){executor->options.kv_type, 32,
+            1, [METAL_CONSTANT_PARTS] = METAL_PARTS, [METAL_CONSTANT_TURNS] = turns},
         METAL_ATTEND_THREADS));
     dispatch->large_positions = METAL_SPLIT_POSITIONS;
     dispatch->large.groups = arguments->heads * METAL_PARTS;
@@ -69,12 +86,14 @@ cleanup:
     return status;
 }
 
-enum salvo_status metal_compile_attend(struct compiling *compiling, const struct op *op)
+enum salvo_status metal_compile_attend(
+    struct compiling *compiling, const struct op *op, const struct group_fusion *fusion)
 {
     enum salvo_status status = SALVO_OK;
     const struct executor *executor = compiling->executor;
     struct metal_dispatch *dispatch;
-    const struct attend_arguments arguments = {
+    const struct op *ropes = fusion->ropes;
+    struct attend_arguments arguments = {
         .q = metal_arena_at(compiling, op->inputs[0]),
         .to = metal_arena_at(compiling, op->out),
         .heads = op->attend.heads,
@@ -85,26 +104,37 @@ enum salvo_status metal_compile_attend(struct compiling *compiling, const struct
         .scale = op->attend.scale,
         .cap = op->attend.cap,
     };
+    if (ropes) {
+        const struct rope *rope = &executor->program->ropes[ropes[0].rope.rope];
+        arguments.k = metal_arena_at(compiling, ropes[2].inputs[0]);
+        arguments.v = metal_arena_at(compiling, ropes[2].inputs[1]);
+        arguments.dimensions = rope->dimensions;
+        arguments.halves = rope->halves;
+        arguments.query_table = executor->rope_offsets[ropes[0].rope.rope];
+        arguments.key_table = executor->rope_offsets[ropes[1].rope.rope];
+    }
     if (arguments.head_dim > METAL_ATTEND_DIM) {
         TRY(fail(SALVO_ERROR_UNSUPPORTED,
             "the Metal backend has attention of heads of up to %d elements, not %u", METAL_ATTEND_DIM,
             arguments.head_dim));
     }
     TRY(metal_add_dispatch(compiling, "attend",
-        (const uint32_t[METAL_CONSTANTS]){executor->options.kv_type, 32, 1, 0}, METAL_ATTEND_THREADS,
-        &dispatch));
+        (const uint32_t[METAL_CONSTANTS]){
+            executor->options.kv_type, 32, 1, [METAL_CONSTANT_TURNS] = ropes != NULL},
+        METAL_ATTEND_THREADS, &dispatch));
     metal_set_arguments(dispatch, &arguments, sizeof arguments);
     metal_bind(dispatch, compiling->arena);
     metal_bind(dispatch, &executor->kv_pages[op->attend.key_state]);
     metal_bind(dispatch, &executor->kv_pages[op->attend.value_state]);
     metal_bind_step(compiling, dispatch);
     metal_bind(dispatch, &executor->attend_parts);
+    metal_bind(dispatch, &executor->ropes);
     dispatch->shape.groups = arguments.heads;
     dispatch->rows = op->rows;
     /* For each simdgroup the largest score, the sum of weights and the weighted values. */
     dispatch->shape.threadgroup_bytes =
         round_up(METAL_ATTEND_THREADS / 32 * (arguments.head_dim + 2) * (uint32_t)sizeof(float), 16);
-    TRY(split_attend(compiling, &arguments, dispatch));
+    TRY(split_attend(compiling, &arguments, ropes != NULL, dispatch));
 cleanup:
     return status;
 }

@@ -92,14 +92,32 @@ static struct dispatch_uses uses_of(const void *plan, uint32_t dispatch)
 
 /* ---- Plans ---- */
 
-/* An op; a matmul with the ops that `fusion` names, which have no dispatch of their own. */
+/* Whether the op is a part of the matmul or the attention of its group. */
+static bool is_included(const struct op *op, const struct group_fusion *fusion)
+{
+    return op == fusion->norm || (fusion->gated && (op == fusion->gated || op == fusion->gated + 1)) ||
+           (fusion->ropes && op >= fusion->ropes && op < fusion->ropes + 3);
+}
+
+/* What a dispatch uses for the ops that it includes. */
+static void add_included_uses(
+    const struct compiling *compiling, const struct op *op, const struct group_fusion *fusion)
+{
+    struct metal_dispatch *last = &compiling->plan->dispatches[compiling->plan->dispatch_count - 1];
+    if (op->kind == OP_MATMUL && fusion->norm)
+        metal_add_use(last, use_of(compiling, fusion->norm->inputs[0], false));
+    if (op->kind == OP_MATMUL && fusion->gated)
+        metal_add_use(last, use_of(compiling, fusion->gated[1].out, true));
+}
+
+/* An op; a matmul or attention with the ops that `fusion` names, which have no dispatch of their own. */
 static enum salvo_status compile_op(
-    struct compiling *compiling, uint32_t index, const struct matmul_fusion *fusion)
+    struct compiling *compiling, uint32_t index, const struct group_fusion *fusion)
 {
     enum salvo_status status = SALVO_OK;
     const struct op *op = &compiling->executor->program->ops[index];
     const uint32_t first = compiling->plan->dispatch_count;
-    if (op == fusion->norm || (fusion->gated && (op == fusion->gated || op == fusion->gated + 1)))
+    if (is_included(op, fusion))
         return SALVO_OK;
     switch (op->kind) {
     case OP_MATMUL:
@@ -109,7 +127,7 @@ static enum salvo_status compile_op(
         TRY(metal_compile_append(compiling, op));
         break;
     case OP_ATTEND:
-        TRY(metal_compile_attend(compiling, op));
+        TRY(metal_compile_attend(compiling, op, fusion));
         break;
     case OP_WKV7:
         TRY(metal_compile_wkv7(compiling, op));
@@ -122,11 +140,9 @@ static enum salvo_status compile_op(
     }
     for (uint32_t i = first; i < compiling->plan->dispatch_count; i++)
         add_uses(compiling, &compiling->plan->dispatches[i], index);
-    struct metal_dispatch *last = &compiling->plan->dispatches[compiling->plan->dispatch_count - 1];
-    if (op->kind == OP_MATMUL && fusion->norm)
-        metal_add_use(last, use_of(compiling, fusion->norm->inputs[0], false));
-    if (op->kind == OP_MATMUL && fusion->gated)
-        metal_add_use(last, use_of(compiling, fusion->gated[1].out, true));
+    add_included_uses(compiling, op, fusion);
+    if (op->kind == OP_ATTEND && fusion->ropes)
+        add_uses(compiling, &compiling->plan->dispatches[first], index - 1); /* of the append */
 cleanup:
     return status;
 }
@@ -159,7 +175,9 @@ enum salvo_status metal_plan_compile(struct compiling *compiling)
     TRY(compile_begin(compiling));
     for (uint32_t i = 0; i < plan->lowered.group_count; i++) {
         const struct group *group = &plan->lowered.groups[i];
-        const struct matmul_fusion fusion = metal_matmul_fusion(compiling, group);
+        const struct group_fusion fusion = group->kind == GROUP_ATTEND
+                                               ? metal_attend_fusion(compiling, group)
+                                               : metal_matmul_fusion(compiling, group);
         plan->first_dispatch[i] = plan->dispatch_count;
         for (uint32_t j = 0; j < group->op_count; j++)
             TRY(compile_op(compiling, group->first_op + j, &fusion));

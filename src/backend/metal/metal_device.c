@@ -4,12 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The source of all kernels, made by the build from shaders/. */
+/* The source of all kernels, made by the build from shaders/. Its first line makes it the fast library. */
 static const unsigned char kernel_source[] = {
 #include "metal_kernels.inc"
 };
 
-enum { MOST_DEVICES = 8, FAMILY_APPLE7 = 1007, TYPE_UINT = 33 };
+enum { MOST_DEVICES = 8, FAMILY_APPLE7 = 1007, TYPE_UINT = 33, MATH_SAFE = 0, MATH_RELAXED = 1 };
 
 static struct {
     struct metal_physical devices[MOST_DEVICES];
@@ -17,6 +17,7 @@ static struct {
     char unusable[MOST_DEVICES][METAL_NAME_BYTES + 96];
     uint32_t unusable_count;
     const char *why_none;
+    char wrong_method[256];
     objc_id array; /* keeps the devices */
     bool is_known;
 } found;
@@ -31,13 +32,23 @@ static const char *why_not(objc_id device)
     return NULL;
 }
 
+/* False: a method of the object is not the one that salvo calls, which is why there is no device. */
+static bool is_as_expected(enum objc_class receiver, objc_id object)
+{
+    if (objc_check(receiver, object) == SALVO_OK)
+        return true;
+    snprintf(found.wrong_method, sizeof found.wrong_method, "%s", salvo_error());
+    found.why_none = found.wrong_method;
+    return false;
+}
+
 static void look_at_device(objc_id device)
 {
     char name[METAL_NAME_BYTES];
-    if (objc_check(OBJC_DEVICE, device) != SALVO_OK) {
-        found.why_none = "the methods of Metal are not those that salvo calls";
+    if (!is_as_expected(OBJC_DEVICE, device))
         return;
-    }
+    if (!is_as_expected(OBJC_STRING, objc_device_name(device)))
+        return;
     snprintf(name, sizeof name, "%s", objc_string_text(objc_device_name(device)));
     const char *reason = why_not(device);
     if (reason && found.unusable_count < MOST_DEVICES)
@@ -61,7 +72,8 @@ static void find_devices(void)
     found.why_none = "Metal has no device that can be used";
     void *pool = objc.push_pool();
     found.array = objc.copy_devices();
-    for (objc_count i = 0; found.array && i < objc_array_count(found.array); i++)
+    const bool is_array = found.array && is_as_expected(OBJC_ARRAY, found.array);
+    for (objc_count i = 0; is_array && i < objc_array_count(found.array); i++)
         look_at_device(objc_array_item(found.array, i));
     objc.pop_pool(pool);
 }
@@ -91,7 +103,7 @@ const char *metal_unusable(uint32_t index)
 
 enum salvo_status metal_fail(const struct metal_device *device, const char *call, objc_id error)
 {
-    if (!error || objc_check(OBJC_ERROR, error) != SALVO_OK)
+    if (!error)
         return fail(SALVO_ERROR_DEVICE, "%s: %s failed", device->physical->name, call);
     return fail(SALVO_ERROR_DEVICE, "%s: %s failed: error %ld, %s", device->physical->name, call,
         objc_error_code(error), objc_string_text(objc_error_text(error)));
@@ -99,22 +111,82 @@ enum salvo_status metal_fail(const struct metal_device *device, const char *call
 
 /* ---- Opening ---- */
 
-static enum salvo_status compile_library(struct metal_device *device)
+static enum salvo_status compile_library(
+    const struct metal_device *device, const char *source, objc_id options, objc_id *out)
 {
     enum salvo_status status = SALVO_OK;
-    objc_id options = objc_new_compile_options(objc.compile_options_class), error = NULL;
-    objc_id source = objc_string(objc.string_class, (const char *)kernel_source);
-    if (!options || !source)
+    objc_id error = NULL;
+    *out =
+        objc_new_library(device->physical->handle, objc_string(objc.string_class, source), options, &error);
+    if (!*out)
+        TRY(metal_fail(device, "newLibraryWithSource", error));
+    TRY(objc_check(OBJC_LIBRARY, *out));
+cleanup:
+    return status;
+}
+
+/*
+ * The exact library has all kernels. The fast one exists where the compiler has a mode that keeps infinities
+ * and NaN, which kernels rely on; fast math of earlier compilers does not.
+ */
+static enum salvo_status compile_libraries(struct metal_device *device)
+{
+    enum salvo_status status = SALVO_OK;
+    const char *fast = (const char *)kernel_source, *exact = strchr(fast, '\n') + 1;
+    objc_id options = objc_new_compile_options(objc.compile_options_class);
+    if (!options)
         TRY(metal_fail(device, "MTLCompileOptions", NULL));
     TRY(objc_check(OBJC_COMPILE_OPTIONS, options));
-    objc_set_fast_math(options, false); /* sampling must be exact */
-    device->library = objc_new_library(device->physical->handle, source, options, &error);
-    if (!device->library)
-        TRY(metal_fail(device, "newLibraryWithSource", error));
-    TRY(objc_check(OBJC_LIBRARY, device->library));
+    if (!objc_understands(options, OBJC_set_math_mode)) {
+        objc_set_fast_math(options, false);
+        status = compile_library(device, exact, options, &device->library);
+        goto cleanup;
+    }
+    TRY(objc_check(OBJC_MATH_OPTIONS, options));
+    objc_set_math_mode(options, MATH_SAFE);
+    TRY(compile_library(device, exact, options, &device->library));
+    objc_set_math_mode(options, MATH_RELAXED);
+    TRY(compile_library(device, fast, options, &device->fast_library));
 cleanup:
     objc_release(options);
     return status;
+}
+
+static enum salvo_status open_residency(struct metal_device *device)
+{
+    enum salvo_status status = SALVO_OK;
+    objc_id descriptor = NULL, error = NULL;
+    if (!objc.residency_descriptor_class ||
+        !objc_understands(device->physical->handle, OBJC_new_residency_set))
+        return SALVO_OK;
+    TRY(objc_check(OBJC_RESIDENCY_DESCRIPTOR_CLASS, objc.residency_descriptor_class));
+    TRY(objc_check(OBJC_RESIDENCY_DEVICE, device->physical->handle));
+    TRY(objc_check(OBJC_RESIDENCY_QUEUE, device->queue));
+    descriptor = objc_new_residency_descriptor(objc.residency_descriptor_class);
+    if (!descriptor)
+        TRY(metal_fail(device, "MTLResidencySetDescriptor", NULL));
+    device->residency = objc_new_residency_set(device->physical->handle, descriptor, &error);
+    if (!device->residency)
+        TRY(metal_fail(device, "newResidencySetWithDescriptor", error));
+    TRY(objc_check(OBJC_RESIDENCY_SET, device->residency));
+cleanup:
+    objc_release(descriptor);
+    return status;
+}
+
+void metal_keep_resident(const struct metal_device *device, const struct metal_buffer *buffer)
+{
+    if (device->residency && buffer->handle)
+        objc_add_allocation(device->residency, buffer->handle);
+}
+
+void metal_request_residency(const struct metal_device *device)
+{
+    if (!device->residency)
+        return;
+    objc_commit_residency(device->residency);
+    objc_request_residency(device->residency);
+    objc_add_residency_set(device->queue, device->residency);
 }
 
 /* Shows the classes of command buffers and encoders, so that their methods can be checked before any step. */
@@ -129,7 +201,8 @@ static enum salvo_status check_commands(struct metal_device *device)
     if (!encoder)
         TRY(metal_fail(device, "computeCommandEncoder", NULL));
     status = objc_check(OBJC_ENCODER, encoder);
-    objc_end_encoding(encoder);
+    if (objc_understands(encoder, OBJC_end_encoding))
+        objc_end_encoding(encoder);
 cleanup:
     return status;
 }
@@ -151,12 +224,12 @@ enum salvo_status metal_device_open(uint32_t number, struct metal_device *out)
     TRY(objc_check(OBJC_STRING_CLASS, objc.string_class));
     TRY(objc_check(OBJC_COMPILE_OPTIONS_CLASS, objc.compile_options_class));
     TRY(objc_check(OBJC_CONSTANTS_CLASS, objc.constants_class));
-    TRY(objc_check(OBJC_STRING, objc_string(objc.string_class, "")));
-    TRY(objc_check(OBJC_ARRAY, found.array));
+    TRY(objc_check_instances(OBJC_ERROR, objc.error_class));
     TRY(objc_check(OBJC_QUEUE, out->queue));
     TRY(objc_check(OBJC_EVENT, out->event));
     TRY(check_commands(out));
-    TRY(compile_library(out));
+    TRY(open_residency(out));
+    TRY(compile_libraries(out));
 cleanup:
     objc.pop_pool(pool);
     if (status != SALVO_OK)
@@ -168,7 +241,9 @@ void metal_device_close(struct metal_device *device)
 {
     if (!device->physical)
         return;
+    objc_release(device->fast_library);
     objc_release(device->library);
+    objc_release(device->residency);
     objc_release(device->event);
     objc_release(device->queue);
     *device = (struct metal_device){0};
@@ -188,9 +263,10 @@ static enum salvo_status keep_buffer(
     if (!handle)
         return fail(SALVO_ERROR_MEMORY, "%s: no memory for %s of %llu MB", device->physical->name, what,
             (unsigned long long)(size / 1000000));
-    *out = (struct metal_buffer){.handle = handle, .bytes = objc_contents(handle), .size = size};
+    *out = (struct metal_buffer){.handle = handle, .size = size};
     if (device->objects++ == 0)
         TRY(objc_check(OBJC_BUFFER, handle));
+    out->bytes = objc_contents(handle);
 cleanup:
     if (status != SALVO_OK)
         metal_buffer_close(out);
@@ -231,6 +307,18 @@ void metal_buffer_close(struct metal_buffer *buffer)
 
 /* ---- Pipelines ---- */
 
+/* The library of a kernel. The kernels that most of the time is spent in may use fast math; the others round
+ * as every backend does. */
+static objc_id library_of(const struct metal_device *device, const char *kernel)
+{
+    static const char *const fast[] = {"attend", "join_parts", "matmul", "matmul_tiles", "wkv7"};
+    for (size_t i = 0; device->fast_library && i < sizeof fast / sizeof *fast; i++) {
+        if (strcmp(kernel, fast[i]) == 0)
+            return device->fast_library;
+    }
+    return device->library;
+}
+
 enum salvo_status metal_pipeline_open(
     struct metal_device *device, uint32_t threads, struct metal_pipeline *in_out)
 {
@@ -243,8 +331,8 @@ enum salvo_status metal_pipeline_open(
     TRY(objc_check(OBJC_CONSTANTS, constants));
     for (uint32_t i = 0; i < METAL_CONSTANTS; i++)
         objc_set_constant(constants, &in_out->constants[i], TYPE_UINT, i);
-    function =
-        objc_new_function(device->library, objc_string(objc.string_class, in_out->kernel), constants, &error);
+    function = objc_new_function(library_of(device, in_out->kernel),
+        objc_string(objc.string_class, in_out->kernel), constants, &error);
     if (!function)
         TRY(metal_fail(device, in_out->kernel, error));
     in_out->handle = objc_new_pipeline(device->physical->handle, function, &error);

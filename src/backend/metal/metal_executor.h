@@ -145,19 +145,22 @@ uint32_t metal_arena_at(const struct compiling *compiling, buffer_id buffer); /*
 uint32_t metal_vector_at(const struct compiling *compiling, buffer_id buffer);
 uint32_t metal_columns(const struct compiling *compiling, buffer_id buffer);
 
-/* Ops that a matmul of a single token includes; members are NULL where absent. */
-struct matmul_fusion {
+/* Ops that a matmul or the attention of a single token includes; members are NULL where absent. */
+struct group_fusion {
     const struct op *norm;  /* the RMS norm of its input */
     const struct op *gated; /* a second matmul with the same input; the op after it is the glu of both */
+    const struct op *ropes; /* those of query and key before attention, which the append follows */
 };
-struct matmul_fusion metal_matmul_fusion(const struct compiling *compiling, const struct group *group);
+struct group_fusion metal_matmul_fusion(const struct compiling *compiling, const struct group *group);
+struct group_fusion metal_attend_fusion(const struct compiling *compiling, const struct group *group);
 
 /* metal_rows.c, metal_matmul.c, metal_attend.c: the dispatch of an op. */
 enum salvo_status metal_compile_row_op(struct compiling *compiling, const struct op *op);
 enum salvo_status metal_compile_matmul(
-    struct compiling *compiling, const struct op *op, const struct matmul_fusion *fusion);
+    struct compiling *compiling, const struct op *op, const struct group_fusion *fusion);
 enum salvo_status metal_compile_append(struct compiling *compiling, const struct op *op);
-enum salvo_status metal_compile_attend(struct compiling *compiling, const struct op *op);
+enum salvo_status metal_compile_attend(
+    struct compiling *compiling, const struct op *op, const struct group_fusion *fusion);
 enum salvo_status metal_compile_wkv7(struct compiling *compiling, const struct op *op);
 enum salvo_status metal_compile_sample(struct compiling *compiling, const struct op *op);
 

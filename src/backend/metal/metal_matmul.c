@@ -44,10 +44,10 @@ static bool fuses_gate(const struct program *program, const struct group *group)
            program->buffers[gate->inputs[0]].type == program->buffers[gated->inputs[0]].type;
 }
 
-struct matmul_fusion metal_matmul_fusion(const struct compiling *compiling, const struct group *group)
+struct group_fusion metal_matmul_fusion(const struct compiling *compiling, const struct group *group)
 {
     const struct program *program = compiling->executor->program;
-    struct matmul_fusion fusion = {0};
+    struct group_fusion fusion = {0};
     struct matmul_inputs inputs;
     if (group->kind != GROUP_MATMUL || compiling->plan->lowered.capacity[ROWS_TOKENS] > 1)
         return fusion;
@@ -62,7 +62,7 @@ struct matmul_fusion metal_matmul_fusion(const struct compiling *compiling, cons
 /* ---- Dispatches ---- */
 
 static struct matmul_arguments arguments_of(
-    const struct compiling *compiling, const struct op *op, const struct matmul_fusion *fusion)
+    const struct compiling *compiling, const struct op *op, const struct group_fusion *fusion)
 {
     const struct executor *executor = compiling->executor;
     const struct program_buffer *weight = &executor->program->buffers[op->inputs[0]];
@@ -93,7 +93,7 @@ static struct matmul_arguments arguments_of(
 }
 
 enum salvo_status metal_compile_matmul(
-    struct compiling *compiling, const struct op *op, const struct matmul_fusion *fusion)
+    struct compiling *compiling, const struct op *op, const struct group_fusion *fusion)
 {
     enum salvo_status status = SALVO_OK;
     const struct executor *executor = compiling->executor;

@@ -105,6 +105,31 @@ static enum salvo_status check_working_set(const struct executor *executor)
         (unsigned long long)(most / 1000000));
 }
 
+/* Calls the function for each buffer that an executor may have. */
+static void for_each_buffer(struct executor *executor, void (*each)(struct executor *, struct metal_buffer *))
+{
+    struct metal_buffer *const buffers[] = {&executor->arena, &executor->vectors, &executor->recurrent,
+        &executor->kept_states, &executor->ropes, &executor->tokens, &executor->next, &executor->changed,
+        &executor->biases, &executor->attend_parts, &executor->ring, &executor->masks};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        each(executor, buffers[i]);
+    for (uint32_t i = 0; i < executor->window_count; i++)
+        each(executor, &executor->windows[i]);
+    for (uint32_t i = 0; executor->kv_pages && i < executor->program->buffer_count; i++)
+        each(executor, &executor->kv_pages[i]);
+}
+
+static void keep_resident(struct executor *executor, struct metal_buffer *buffer)
+{
+    metal_keep_resident(&executor->device, buffer);
+}
+
+static void close_buffer(struct executor *executor, struct metal_buffer *buffer)
+{
+    (void)executor;
+    metal_buffer_close(buffer);
+}
+
 enum salvo_status metal_executor_open(
     const struct program *program, const struct backend_options *options, struct executor **out)
 {
@@ -125,6 +150,8 @@ enum salvo_status metal_executor_open(
     TRY(open_scratch(executor));
     TRY(open_ropes(executor));
     TRY(check_working_set(executor));
+    for_each_buffer(executor, keep_resident);
+    metal_request_residency(&executor->device);
     TRY(compile(executor, &executor->single));
     TRY(compile(executor, &executor->batch));
     TRY(metal_weights_load(executor));
@@ -141,9 +168,6 @@ void metal_executor_close(struct executor *executor)
     if (!executor)
         return;
     if (executor->device.physical) {
-        struct metal_buffer *const buffers[] = {&executor->arena, &executor->vectors, &executor->recurrent,
-            &executor->kept_states, &executor->ropes, &executor->tokens, &executor->next, &executor->changed,
-            &executor->biases, &executor->attend_parts, &executor->ring, &executor->masks};
         (void)step_queue_complete_all(&executor->queue);
         for (uint32_t i = 0; i < RING_ENTRIES; i++)
             metal_release_commands(&executor->steps[i]);
@@ -152,12 +176,7 @@ void metal_executor_close(struct executor *executor)
         metal_plan_close(&executor->batch);
         for (uint32_t i = 0; i < executor->pipeline_count; i++)
             objc_release(executor->pipelines[i].handle);
-        for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
-            metal_buffer_close(buffers[i]);
-        for (uint32_t i = 0; i < executor->window_count; i++)
-            metal_buffer_close(&executor->windows[i]);
-        for (uint32_t i = 0; executor->kv_pages && i < executor->program->buffer_count; i++)
-            metal_buffer_close(&executor->kv_pages[i]);
+        for_each_buffer(executor, close_buffer);
         metal_device_close(&executor->device);
     }
     memory_free(executor->pipelines);

@@ -93,7 +93,8 @@
 #define METAL_CONSTANT_PARTS  4 /* threadgroups that share a head of attention; 0: one takes it to the end */
 #define METAL_CONSTANT_NORMS  5 /* x is normalised on the way */
 #define METAL_CONSTANT_GATES  6 /* a second matrix is the gated one */
-#define METAL_CONSTANTS       7
+#define METAL_CONSTANT_TURNS  7 /* attention rotates query and key and appends key and value */
+#define METAL_CONSTANTS       8
 
 /*
  * A step as the device reads it: this header, a step_run for each slot, then words at the offsets that the
@@ -171,6 +172,8 @@ struct matmul_arguments {
 struct attend_arguments {
     uint32_t q, to, heads, kv_heads, head_dim, window, head_bytes;
     float scale, cap;
+    /* With METAL_CONSTANT_TURNS: the new key and value, and the ropes as in rope_arguments. */
+    uint32_t k, v, dimensions, halves, query_table, key_table;
 };
 
 struct wkv7_arguments {

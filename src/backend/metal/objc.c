@@ -92,13 +92,15 @@ static const char *find_classes(void)
     const struct {
         const char *name;
         objc_id *class;
-    } classes[] = {{"NSString", &objc.string_class}, {"MTLCompileOptions", &objc.compile_options_class},
+    } classes[] = {{"NSString", &objc.string_class}, {"NSError", &objc.error_class},
+        {"MTLCompileOptions", &objc.compile_options_class},
         {"MTLFunctionConstantValues", &objc.constants_class}};
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
         *classes[i].class = runtime.get_class(classes[i].name);
         if (!*classes[i].class)
             return "Foundation or Metal lacks a class";
     }
+    objc.residency_descriptor_class = runtime.get_class("MTLResidencySetDescriptor");
     for (size_t i = 0; i < OBJC_CALL_COUNT; i++)
         objc.selectors[i] = runtime.register_selector(entries[i].selector);
     return NULL;
@@ -164,7 +166,7 @@ static void reduce_encoding(const char *text, char *out, size_t size)
 static enum salvo_status check_entry(const struct objc_entry *entry, void *class)
 {
     char found[64], wanted[64];
-    void *method = runtime.find_method(class, runtime.register_selector(entry->selector));
+    void *method = runtime.find_method(class, objc.selectors[entry - entries]);
     const char *encoding = method ? runtime.type_encoding(method) : NULL;
     if (!encoding)
         return fail(SALVO_ERROR_UNSUPPORTED, "Metal has no method %s here", entry->selector);
@@ -178,16 +180,25 @@ static enum salvo_status check_entry(const struct objc_entry *entry, void *class
     return SALVO_OK;
 }
 
-enum salvo_status objc_check(enum objc_class receiver, objc_id object)
+enum salvo_status objc_check_instances(enum objc_class receiver, objc_id class)
 {
     enum salvo_status status = SALVO_OK;
-    void *class = runtime.class_of(object);
     for (size_t i = 0; i < OBJC_CALL_COUNT; i++) {
         if (entries[i].receiver == receiver)
             TRY(check_entry(&entries[i], class));
     }
 cleanup:
     return status;
+}
+
+enum salvo_status objc_check(enum objc_class receiver, objc_id object)
+{
+    return objc_check_instances(receiver, runtime.class_of(object));
+}
+
+bool objc_understands(objc_id object, enum objc_call call)
+{
+    return runtime.find_method(runtime.class_of(object), objc.selectors[call]) != NULL;
 }
 
 const char *objc_string_text(objc_id string)

@@ -38,6 +38,11 @@ enum objc_class {
     OBJC_COMMAND_BUFFER,
     OBJC_ENCODER,
     OBJC_EVENT,
+    OBJC_MATH_OPTIONS, /* the compile options, the device and the queue, from macOS 15 on */
+    OBJC_RESIDENCY_DEVICE,
+    OBJC_RESIDENCY_QUEUE,
+    OBJC_RESIDENCY_SET,
+    OBJC_RESIDENCY_DESCRIPTOR_CLASS,
     OBJC_CLASS_COUNT
 };
 
@@ -53,7 +58,8 @@ typedef void (*objc_function)(void);
 struct objc_runtime {
     objc_function send; /* objc_msgSend, called through the type of each message */
     void *selectors[OBJC_CALL_COUNT];
-    objc_id string_class, compile_options_class, constants_class;
+    objc_id string_class, compile_options_class, constants_class, error_class;
+    objc_id residency_descriptor_class; /* NULL: this macOS has no residency sets */
     void *(*push_pool)(void);
     void (*pop_pool)(void *pool);
     objc_id (*copy_devices)(void);
@@ -64,8 +70,12 @@ extern struct objc_runtime objc;
 const char *objc_open(void);
 
 /* Compares the messages of the table that this object receives with the methods of its class: an error names
- * a selector that is missing or has other types. */
+ * a selector that is missing or has other types. The second function does so before there is an object. */
 enum salvo_status objc_check(enum objc_class receiver, objc_id object);
+enum salvo_status objc_check_instances(enum objc_class receiver, objc_id class);
+
+/* Whether the object has the method of this message. */
+bool objc_understands(objc_id object, enum objc_call call);
 
 /* A text of an NSString, valid until the pool is popped; "" for nil. */
 const char *objc_string_text(objc_id string);

@@ -4,7 +4,8 @@
  *
  *     CALLn(name, class, "selector:", result, n argument types)    TELLn: the same without a result
  *
- * `class` is an enum objc_class. The users of the table pass their macros for TELLn and CALLn.
+ * `class` is an enum objc_class. The messages of OBJC_MATH_OPTIONS and OBJC_RESIDENCY_... exist from macOS 15
+ * on. The users of the table pass their macros for TELLn and CALLn.
  */
 #define OBJC_CALLS(TELL0, TELL1, TELL2, TELL3, CALL0, CALL1, CALL2, CALL3, CALL4)                            \
     TELL0(release, OBJC_BUFFER, "release")                                                                   \
@@ -20,7 +21,6 @@
     CALL1(supports_family, OBJC_DEVICE, "supportsFamily:", bool, long)                                       \
     CALL0(largest_buffer, OBJC_DEVICE, "maxBufferLength", objc_count)                                        \
     CALL0(working_set, OBJC_DEVICE, "recommendedMaxWorkingSetSize", objc_count)                              \
-    CALL0(threadgroup_memory, OBJC_DEVICE, "maxThreadgroupMemoryLength", objc_count)                         \
     CALL0(new_queue, OBJC_DEVICE, "newCommandQueue", objc_id)                                                \
     CALL0(new_event, OBJC_DEVICE, "newSharedEvent", objc_id)                                                 \
     CALL2(new_buffer, OBJC_DEVICE, "newBufferWithLength:options:", objc_id, objc_count, objc_count)          \
@@ -33,6 +33,7 @@
         objc_id_place)                                                                                       \
     CALL0(new_compile_options, OBJC_COMPILE_OPTIONS_CLASS, "new", objc_id)                                   \
     TELL1(set_fast_math, OBJC_COMPILE_OPTIONS, "setFastMathEnabled:", bool)                                  \
+    TELL1(set_math_mode, OBJC_MATH_OPTIONS, "setMathMode:", long)                                            \
     CALL0(new_constants, OBJC_CONSTANTS_CLASS, "new", objc_id)                                               \
     TELL3(                                                                                                   \
         set_constant, OBJC_CONSTANTS, "setConstantValue:type:atIndex:", objc_bytes, objc_count, objc_count)  \
@@ -59,4 +60,11 @@
         struct objc_size)                                                                                    \
     TELL1(barrier, OBJC_ENCODER, "memoryBarrierWithScope:", objc_count)                                      \
     TELL0(end_encoding, OBJC_ENCODER, "endEncoding")                                                         \
-    CALL2(wait_for_event, OBJC_EVENT, "waitUntilSignaledValue:timeoutMS:", bool, objc_count, objc_count)
+    CALL2(wait_for_event, OBJC_EVENT, "waitUntilSignaledValue:timeoutMS:", bool, objc_count, objc_count)     \
+    CALL0(new_residency_descriptor, OBJC_RESIDENCY_DESCRIPTOR_CLASS, "new", objc_id)                         \
+    CALL2(new_residency_set, OBJC_RESIDENCY_DEVICE, "newResidencySetWithDescriptor:error:", objc_id,         \
+        objc_id, objc_id_place)                                                                              \
+    TELL1(add_allocation, OBJC_RESIDENCY_SET, "addAllocation:", objc_id)                                     \
+    TELL0(commit_residency, OBJC_RESIDENCY_SET, "commit")                                                    \
+    TELL0(request_residency, OBJC_RESIDENCY_SET, "requestResidency")                                         \
+    TELL1(add_residency_set, OBJC_RESIDENCY_QUEUE, "addResidencySet:", objc_id)

@@ -6,17 +6,17 @@
 
 namespace
 {
-/* In the order of src/backend/metal/CMakeLists.txt. */
-/* clang-format off */
-#include "backend/metal/shaders/common.metal"
-#include "backend/metal/shaders/blocks.metal"
-#include "backend/metal/shaders/attend.metal"
-#include "backend/metal/shaders/matmul.metal"
-#include "backend/metal/shaders/rows.metal"
-#include "backend/metal/shaders/sample.metal"
-#include "backend/metal/shaders/step.metal"
-#include "backend/metal/shaders/wkv7.metal"
-/* clang-format on */
+/* Both libraries. */
+namespace exact
+{
+#include "metal/fake/kernel_sources.h"
+}
+#define METAL_FAST_MATH
+namespace fast_math
+{
+#include "metal/fake/kernel_sources.h"
+}
+using namespace metal;
 
 /* ---- Arguments of a kernel, by their types; buffers are in the order of their indices ---- */
 
@@ -75,31 +75,29 @@ template <class... Arguments, void (*Kernel)(Arguments...)> struct caller<Kernel
     }
 };
 
-#define KERNEL(name) caller<name>::entry(#name)
+#define KERNEL(name)                                                             \
+    {                                                                            \
+        caller<exact::name>::entry(#name), caller<fast_math::name>::entry(#name) \
+    }
 
-const emulated_kernel kernels[] = {KERNEL(append), KERNEL(attend), KERNEL(begin), KERNEL(bonus),
+const emulated_kernel kernels[][2] = {KERNEL(append), KERNEL(attend), KERNEL(begin), KERNEL(bonus),
     KERNEL(each_column), KERNEL(embed), KERNEL(join_parts), KERNEL(matmul), KERNEL(matmul_tiles),
     KERNEL(normalise), KERNEL(rotate), KERNEL(sample), KERNEL(shift), KERNEL(wkv7)};
 } // namespace
 
-const emulated_kernel *find_kernel(const std::string &name)
+const emulated_kernel *find_kernel(const std::string &name, bool is_fast)
 {
-    for (const emulated_kernel &entry : kernels) {
-        if (name == entry.name)
-            return &entry;
+    for (const emulated_kernel(&entry)[2] : kernels) {
+        if (name == entry[is_fast].name)
+            return &entry[is_fast];
     }
     return nullptr;
 }
 
 void set_function_constants(const unsigned values[METAL_CONSTANTS])
 {
-    KIND = values[METAL_CONSTANT_KIND];
-    LANES = values[METAL_CONSTANT_LANES];
-    TOKENS = values[METAL_CONSTANT_TOKENS];
-    ROUNDS = values[METAL_CONSTANT_ROUNDS];
-    PARTS = values[METAL_CONSTANT_PARTS];
-    NORMS = values[METAL_CONSTANT_NORMS];
-    GATES = values[METAL_CONSTANT_GATES];
+    exact::set_constants(values);
+    fast_math::set_constants(values);
 }
 
 void set_matrix_order(unsigned seed)

@@ -191,8 +191,16 @@ void note_access(const void *at, size_t bytes, bool writes)
 
 /* ---- Pipelines ---- */
 
+enum { MATH_SAFE = 0, MATH_RELAXED = 1, MATH_FAST = 2 };
+
+struct compile_options : fake_object {
+    compile_options() : fake_object("MTLCompileOptions") {}
+    long math = MATH_FAST;
+};
+
 struct library : fake_object {
     library() : fake_object("FakeLibrary") {}
+    bool is_fast = false;
 };
 
 struct constant_values : fake_object {
@@ -258,9 +266,24 @@ struct encoder : fake_object {
     command next;
 };
 
+/* Keeps its buffers. */
+struct residency_set : fake_object {
+    residency_set() : fake_object("FakeResidencySet") {}
+    ~residency_set() override
+    {
+        if (is_resident)
+            control.resident -= buffers.size();
+        for (buffer *each : buffers)
+            ::release(each);
+    }
+    std::vector<buffer *> buffers;
+    bool is_committed = true, is_resident = false;
+};
+
 struct queue : fake_object {
     queue() : fake_object("FakeQueue") {}
     std::vector<command_buffer *> waiting; /* committed, not run; each is referenced */
+    residency_set *residency = nullptr;    /* lives as long as command buffers run */
 };
 
 queue *only_queue;
@@ -316,6 +339,8 @@ void run_together(std::vector<const command *> &together)
 void run_command_buffer(command_buffer *commands)
 {
     std::vector<const command *> together;
+    if (only_queue->residency && !is_live(only_queue->residency))
+        fail_runtime("the queue's residency set is gone");
     if (commands->is_lost) {
         commands->status = FAILED;
         commands->failure = new error(control.error_code, "the fake device failed");
@@ -420,10 +445,6 @@ unsigned long device_memory(device_object *, SEL)
 {
     return control.memory;
 }
-unsigned long device_threadgroup_memory(device_object *, SEL)
-{
-    return MOST_THREADGROUP_MEMORY;
-}
 
 fake_object *device_new_queue(device_object *, SEL)
 {
@@ -474,7 +495,7 @@ fake_object *device_new_no_copy(
 }
 
 fake_object *device_new_library(
-    device_object *, SEL, string *source, fake_object *options, fake_object **out_error)
+    device_object *, SEL, string *source, compile_options *options, fake_object **out_error)
 {
     if (creation_fails()) {
         set_error(out_error, 3, "the source does not compile");
@@ -482,17 +503,26 @@ fake_object *device_new_library(
     }
     if (!is_live(source) || !options || source->text.find("kernel void matmul(") == std::string::npos)
         violate("the source has no kernels");
-    return new library;
+    library *made = new library;
+    made->is_fast = options->math != MATH_SAFE;
+    if (options->math == MATH_FAST)
+        violate("kernels need infinities and NaN");
+    if (made->is_fast != (source->text.find("#define METAL_FAST_MATH\n") == 0))
+        violate("a library whose source and options differ");
+    return made;
 }
 
 fake_object *library_new_function(
-    library *, SEL, string *name, constant_values *values, fake_object **out_error)
+    library *self, SEL, string *name, constant_values *values, fake_object **out_error)
 {
-    const emulated_kernel *kernel = find_kernel(name->text);
+    const emulated_kernel *kernel = find_kernel(name->text, self->is_fast);
     if (creation_fails() || !kernel) {
         set_error(out_error, 3, "there is no function " + name->text);
         return nullptr;
     }
+    if (self->is_fast && (name->text == "sample" || name->text == "begin" || name->text == "append"))
+        violate("%s must be exact", name->text.c_str());
+    control.fast_functions += self->is_fast;
     function *made = new function;
     made->kernel = kernel;
     memcpy(made->constants, values->values, sizeof made->constants);
@@ -513,13 +543,61 @@ fake_object *device_new_pipeline(device_object *, SEL, function *from, fake_obje
 
 fake_object *new_compile_options(fake_class *, SEL)
 {
-    return creation_fails() ? nullptr : new fake_object("MTLCompileOptions");
+    return creation_fails() ? nullptr : new compile_options;
 }
 
-void options_fast_math(fake_object *, SEL, bool on)
+void options_fast_math(compile_options *self, SEL, bool on)
 {
-    if (on)
-        violate("sampling is exact without fast math only");
+    self->math = on ? MATH_FAST : MATH_SAFE;
+}
+
+void options_math_mode(compile_options *self, SEL, long mode)
+{
+    self->math = mode;
+}
+
+/* ---- Residency ---- */
+
+fake_object *new_residency_descriptor(fake_class *, SEL)
+{
+    return creation_fails() ? nullptr : new fake_object("MTLResidencySetDescriptor");
+}
+
+fake_object *device_new_residency_set(device_object *, SEL, fake_object *descriptor, fake_object **out_error)
+{
+    if (creation_fails()) {
+        set_error(out_error, 3, "no residency set");
+        return nullptr;
+    }
+    if (!is_live(descriptor))
+        violate("a residency set without a descriptor");
+    return new residency_set;
+}
+
+void add_allocation(residency_set *self, SEL, buffer *added)
+{
+    added->references++;
+    self->buffers.push_back(added);
+    self->is_committed = false;
+}
+
+void commit_residency(residency_set *self, SEL)
+{
+    self->is_committed = true;
+}
+
+void request_residency(residency_set *self, SEL)
+{
+    if (!self->is_committed)
+        violate("residency is requested before the set is committed");
+    if (!self->is_resident)
+        control.resident += self->buffers.size();
+    self->is_resident = true;
+}
+
+void add_residency_set(queue *self, SEL, residency_set *set)
+{
+    self->residency = set;
 }
 
 fake_object *new_constant_values(fake_class *, SEL)
@@ -684,10 +762,11 @@ void barrier(encoder *self, SEL, unsigned long scope)
         return;
     if (scope != 1)
         violate("a barrier of scope %lu", scope);
+    if (++control.barriers == control.ignore_barrier)
+        return;
     command added;
     added.is_barrier = true;
     self->to->commands.push_back(added);
-    control.barriers++;
 }
 
 void end_encoding(encoder *self, SEL)
@@ -720,7 +799,6 @@ __attribute__((constructor)) void add_methods()
     add("FakeDevice", "supportsFamily:", device_family);
     add("FakeDevice", "maxBufferLength", device_largest);
     add("FakeDevice", "recommendedMaxWorkingSetSize", device_memory);
-    add("FakeDevice", "maxThreadgroupMemoryLength", device_threadgroup_memory);
     add("FakeDevice", "newCommandQueue", device_new_queue);
     add("FakeDevice", "newSharedEvent", device_new_event);
     add("FakeDevice", "newBufferWithLength:options:", device_new_buffer);
@@ -729,6 +807,13 @@ __attribute__((constructor)) void add_methods()
     add("FakeDevice", "newComputePipelineStateWithFunction:error:", device_new_pipeline);
     add("MTLCompileOptions", "new", new_compile_options, true);
     add("MTLCompileOptions", "setFastMathEnabled:", options_fast_math);
+    add("MTLCompileOptions", "setMathMode:", options_math_mode);
+    add("MTLResidencySetDescriptor", "new", new_residency_descriptor, true);
+    add("FakeDevice", "newResidencySetWithDescriptor:error:", device_new_residency_set);
+    add("FakeResidencySet", "addAllocation:", add_allocation);
+    add("FakeResidencySet", "commit", commit_residency);
+    add("FakeResidencySet", "requestResidency", request_residency);
+    add("FakeQueue", "addResidencySet:", add_residency_set);
     add("MTLFunctionConstantValues", "new", new_constant_values, true);
     add("MTLFunctionConstantValues", "setConstantValue:type:atIndex:", set_constant);
     add("FakeLibrary", "newFunctionWithName:constantValues:error:", library_new_function);
@@ -755,6 +840,16 @@ __attribute__((constructor)) void add_methods()
 }
 
 } // namespace
+
+const char *hidden_method()
+{
+    return control.hidden_method;
+}
+
+const char *changed_method()
+{
+    return control.changed_method;
+}
 
 /* ---- What the library exports, beside the runtime ---- */
 

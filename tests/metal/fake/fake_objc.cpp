@@ -118,20 +118,31 @@ void *object_getClass(void *object)
     return object ? ((fake_object *)object)->isa : nullptr;
 }
 
-void *class_getInstanceMethod(void *of, void *selector)
+static bool is_named(const char *selector, const std::string &name)
 {
-    fake_class *type = (fake_class *)of;
+    return selector && name == selector;
+}
+
+static fake_method *find_method(fake_class *type, fake_selector selector)
+{
     for (fake_class *at : {type, find_class("NSObject")}) {
-        auto found = at->methods.find((fake_selector)selector);
+        auto found = at->methods.find(selector);
         if (found != at->methods.end())
             return &found->second;
     }
     return nullptr;
 }
 
+void *class_getInstanceMethod(void *of, void *selector)
+{
+    const bool is_hidden = is_named(hidden_method(), *(fake_selector)selector);
+    return is_hidden ? nullptr : find_method((fake_class *)of, (fake_selector)selector);
+}
+
 const char *method_getTypeEncoding(void *method)
 {
-    return ((fake_method *)method)->encoding.c_str();
+    const fake_method *known = (fake_method *)method;
+    return is_named(changed_method(), known->selector) ? "f20@0:8f16" : known->encoding.c_str();
 }
 
 void *objc_autoreleasePoolPush()
@@ -162,8 +173,9 @@ void *fake_objc_find(fake_object *self, fake_selector selector)
         return (void *)answer_nil;
     if (!is_live(self))
         fail_runtime("%s is sent to an object that is gone", selector->c_str());
-    fake_method *method = (fake_method *)class_getInstanceMethod(self->isa, (void *)selector);
-    if (!method)
+    const bool ends = *selector == "release", is_hidden = is_named(hidden_method(), *selector);
+    fake_method *method = find_method(self->isa, selector);
+    if (!method || (is_hidden && !ends))
         fail_runtime("%s does not understand %s", self->isa->name.c_str(), selector->c_str());
     return (void *)method->function;
 }

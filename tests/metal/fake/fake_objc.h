@@ -23,6 +23,7 @@ struct fake_method {
     void (*function)();
     std::string encoding;
     unsigned arguments;
+    std::string selector;
 };
 
 /* A class is an object whose class has the methods of the class itself. */
@@ -31,6 +32,10 @@ struct fake_class : fake_object {
     std::string name;
     std::map<fake_selector, fake_method> methods;
 };
+
+/* Selectors that no class has, and whose methods have other types; nullptr: none. */
+const char *hidden_method();
+const char *changed_method();
 
 fake_class *find_class(const char *name); /* made when it is first asked for */
 fake_selector find_selector(const char *name);
@@ -82,8 +87,8 @@ void add(const char *class_name, const char *selector,
     std::string text = encoding_of<Result>::text() + std::to_string(16 + 8 * sizeof...(Arguments)) + "@0:8";
     ((text += encoding_of<Arguments>::text() + std::to_string(offset), offset += 8), ...);
     fake_class *to = find_class(class_name);
-    add_method(
-        of_class ? to->isa : to, selector, {(void (*)())function, text, 2 + (unsigned)sizeof...(Arguments)});
+    add_method(of_class ? to->isa : to, selector,
+        {(void (*)())function, text, 2 + (unsigned)sizeof...(Arguments), selector});
 }
 
 [[noreturn]] void fail_runtime(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -22,6 +22,17 @@ inline void append_bytes(device const float *x, uint count, device uchar *codes,
     *(device ushort *)scale_at = is_usable ? as_type<ushort>(scale) : value == 0 ? 0 : 0x7e00;
 }
 
+/* An element of a cache of floats or halves; the result is the one that the cache has. */
+inline float append_float(device uchar *head, uint element, float x)
+{
+    if (KIND == METAL_F32) {
+        ((device float *)head)[element] = x;
+        return x;
+    }
+    ((device half *)head)[element] = (half)x;
+    return (float)(half)x;
+}
+
 /* A thread appends up to 32 elements of a key or a value. */
 kernel void append(constant append_arguments &arguments [[buffer(0)]], device float *arena [[buffer(1)]],
     device uchar *keys [[buffer(2)]], device uchar *values [[buffer(3)]], device step_header *step [[buffer(4)]],
@@ -42,12 +53,8 @@ kernel void append(constant append_arguments &arguments [[buffer(0)]], device fl
         append_bytes(x, count, to + 32 * unit, to + arguments.head_dim + 2 * unit);
         return;
     }
-    for (uint i = 0; i < count; i++) {
-        if (KIND == METAL_F32)
-            ((device float *)to)[32 * unit + i] = x[i];
-        else
-            ((device half *)to)[32 * unit + i] = (half)x[i];
-    }
+    for (uint i = 0; i < count; i++)
+        append_float(to, 32 * unit + i, x[i]);
 }
 
 inline float cached_element(device const uchar *head, uint element, uint head_dim)
@@ -57,6 +64,27 @@ inline float cached_element(device const uchar *head, uint element, uint head_di
     if (KIND == METAL_F16)
         return (float)((device const half *)head)[element];
     return (float)(char)head[element] * half_at(head + head_dim + element / 32 * 2);
+}
+
+/* An element of a head after its rotation to a position. */
+inline float rotated_element(constant attend_arguments &arguments, device const float *head, uint element,
+    device const float *table, uint position)
+{
+    uint pairs = arguments.dimensions / 2;
+    if (element >= 2 * pairs)
+        return head[element];
+    uint pair = arguments.halves ? element % pairs : element / 2;
+    device const float *a = head + (arguments.halves ? pair : 2 * pair), *b = a + (arguments.halves ? pairs : 1);
+    rope_angle angle = angle_of(table, pair, pairs, position);
+    return head + element == a ? *a * angle.cosine - *b * angle.sine : *b * angle.cosine + *a * angle.sine;
+}
+
+/* An element of a new key or value as the cache will have it; one of the heads that share it appends it. */
+inline float new_element(device uchar *head, uint element, float x, bool appends)
+{
+    if (appends)
+        return append_float(head, element, x);
+    return KIND == METAL_F32 ? x : (float)(half)x;
 }
 
 /*
@@ -77,7 +105,7 @@ template <class Parts> inline float joined(Parts parts, uint count, uint dim, ui
     float sum = 0;
     for (uint i = 0; i < count; i++) {
         if (parts[i * (dim + 2) + 1] != 0)
-            sum += parts[i * (dim + 2) + at] * precise::exp(parts[i * (dim + 2)] - most);
+            sum += parts[i * (dim + 2) + at] * exponential(parts[i * (dim + 2)] - most);
     }
     return sum;
 }
@@ -85,11 +113,13 @@ template <class Parts> inline float joined(Parts parts, uint count, uint dim, ui
 /*
  * One query against the positions that it sees, or with PARTS against a part of them. Each simdgroup takes every fourth
  * position and keeps a running softmax; a lane has every 32nd element of the head. The simdgroups are merged at the end.
+ * With TURNS it rotates the query, and takes key and value of its own position from the arena: no other threadgroup waits
+ * for the one that appends them.
  */
 kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device float *arena [[buffer(1)]],
     device uchar *keys [[buffer(2)]], device uchar *values [[buffer(3)]], device step_header *step [[buffer(4)]],
-    device float *parts [[buffer(5)]], uint3 group [[threadgroup_position_in_grid]],
-    uint tid [[thread_index_in_threadgroup]], THREADGROUP_MEMORY(float, shared))
+    device float *parts [[buffer(5)]], device const float *ropes [[buffer(6)]],
+    uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]], THREADGROUP_MEMORY(float, shared))
 {
     uint head = PARTS ? group.x / PARTS : group.x, row = group.y, lane = tid % 32, team = tid / 32;
     uint dim = arguments.head_dim;
@@ -98,6 +128,7 @@ kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device fl
         return;
     uint run = row_run(step, row), position = row_position(step, row);
     uint kv_head = head / (arguments.heads / arguments.kv_heads);
+    bool appends = head % (arguments.heads / arguments.kv_heads) == 0;
     uint first = arguments.window != 0 && position + 1 > arguments.window ? position + 1 - arguments.window : 0;
     uint end = position + 1;
     if (PARTS) {
@@ -106,25 +137,39 @@ kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device fl
         end = min(first + length, end);
     }
     device const float *query = arena + arguments.q + ((ulong)row * arguments.heads + head) * dim;
+    ulong new_at = ((ulong)row * arguments.kv_heads + kv_head) * dim;
+    device const float *new_key = arena + arguments.k + new_at, *new_value = arena + arguments.v + new_at;
     float q[METAL_ATTEND_DIM / 32], sums[METAL_ATTEND_DIM / 32], largest = -INFINITY, total = 0;
     for (uint i = 0; i * 32 < dim; i++) {
-        q[i] = 32 * i + lane < dim ? query[32 * i + lane] : 0;
+        uint element = 32 * i + lane;
+        q[i] = element >= dim ? 0
+               : TURNS ? rotated_element(arguments, query, element, ropes + arguments.query_table, position)
+                       : query[element];
         sums[i] = 0;
     }
     for (uint j = first + team; j < end; j += teams) {
         uint page = page_of(step, run, j);
-        device const uchar *key = cached_head(keys, page, j, arguments.kv_heads, kv_head, arguments.head_bytes);
-        device const uchar *value = cached_head(values, page, j, arguments.kv_heads, kv_head, arguments.head_bytes);
+        device uchar *key = cached_head(keys, page, j, arguments.kv_heads, kv_head, arguments.head_bytes);
+        device uchar *value = cached_head(values, page, j, arguments.kv_heads, kv_head, arguments.head_bytes);
+        bool is_new = TURNS && j == position;
         float score = 0;
-        for (uint i = 0; 32 * i + lane < dim; i++)
-            score = fma(q[i], cached_element(key, 32 * i + lane, dim), score);
+        for (uint i = 0, element = lane; element < dim; i++, element += 32) {
+            float x = is_new ? new_element(key, element,
+                                   rotated_element(arguments, new_key, element, ropes + arguments.key_table, position),
+                                   appends)
+                             : cached_element(key, element, dim);
+            score = fma(q[i], x, score);
+        }
         score = simd_sum(score) * arguments.scale;
         if (arguments.cap != 0)
             score = arguments.cap * stable_tanh(score / arguments.cap);
-        float next = max(largest, score), keeps = precise::exp(largest - next), weight = precise::exp(score - next);
+        float next = max(largest, score), keeps = exponential(largest - next), weight = exponential(score - next);
         total = total * keeps + weight;
-        for (uint i = 0; 32 * i + lane < dim; i++)
-            sums[i] = sums[i] * keeps + weight * cached_element(value, 32 * i + lane, dim);
+        for (uint i = 0, element = lane; element < dim; i++, element += 32) {
+            float x = is_new ? new_element(value, element, new_value[element], appends)
+                             : cached_element(value, element, dim);
+            sums[i] = sums[i] * keeps + weight * x;
+        }
         largest = next;
     }
     threadgroup float *own = shared + team * (dim + 2);

@@ -2,8 +2,20 @@
 #include <metal_stdlib>
 using namespace metal;
 
+#ifdef METAL_FAST_MATH /* the library of kernels whose results are compared with a tolerance */
+inline float exponential(float x)
+{
+    return fast::exp(x);
+}
+#else
 /* Results are the same bits everywhere, so no product may be joined with a sum unless fma says so. */
 #pragma METAL fp contract(off)
+
+inline float exponential(float x)
+{
+    return precise::exp(x);
+}
+#endif
 
 FUNCTION_CONSTANT(uint, KIND, METAL_CONSTANT_KIND)
 FUNCTION_CONSTANT(uint, LANES, METAL_CONSTANT_LANES)
@@ -12,6 +24,7 @@ FUNCTION_CONSTANT(uint, ROUNDS, METAL_CONSTANT_ROUNDS)
 FUNCTION_CONSTANT(uint, PARTS, METAL_CONSTANT_PARTS)
 FUNCTION_CONSTANT(uint, NORMS, METAL_CONSTANT_NORMS)
 FUNCTION_CONSTANT(uint, GATES, METAL_CONSTANT_GATES)
+FUNCTION_CONSTANT(uint, TURNS, METAL_CONSTANT_TURNS)
 
 /* ---- The step ---- */
 
@@ -50,6 +63,23 @@ inline uint page_of(device step_header *step, uint run, uint position)
 inline ulong state_at(device step_run *run, uint version, uint recurrent_elements)
 {
     return ((ulong)run->slot * METAL_VERSIONS + version) * recurrent_elements;
+}
+
+/* ---- Ropes ---- */
+
+struct rope_angle {
+    float cosine, sine;
+};
+
+/* The angle of a pair is the sum of two in the table: of a multiple of 256 and of the remainder. */
+inline rope_angle angle_of(device const float *table, uint pair, uint pairs, uint position)
+{
+    device const float *lower = table + ((ulong)(position % 256) * pairs + pair) * 2;
+    device const float *upper = table + ((ulong)(256 + position / 256) * pairs + pair) * 2;
+    rope_angle angle;
+    angle.cosine = lower[0] * upper[0] - lower[1] * upper[1];
+    angle.sine = lower[1] * upper[0] + lower[0] * upper[1];
+    return angle;
 }
 
 /* ---- Sums of a threadgroup ---- */
@@ -95,22 +125,22 @@ inline float stable_tanh(float x)
         p = p * square - 0.33333287f;
         return x + x * square * p;
     }
-    float result = 1.0f - 2.0f / (precise::exp(min(2.0f * magnitude, 88.0f)) + 1.0f);
+    float result = 1.0f - 2.0f / (exponential(min(2.0f * magnitude, 88.0f)) + 1.0f);
     return isnan(x) ? x : x < 0.0f ? -result : result;
 }
 
 inline float sigmoid(float x)
 {
-    return 1.0f / (1.0f + precise::exp(-x));
+    return 1.0f / (1.0f + exponential(-x));
 }
 
 inline float activate(uint activation, float x)
 {
     switch (activation) {
     case METAL_SILU:
-        return x / (1.0f + precise::exp(-x));
+        return x / (1.0f + exponential(-x));
     case METAL_GELU:
-        return x / (1.0f + precise::exp(x * (x * x * 0.044715f + 1.0f) * -1.5957692f));
+        return x / (1.0f + exponential(x * (x * x * 0.044715f + 1.0f) * -1.5957692f));
     case METAL_TANH:
         return stable_tanh(x);
     case METAL_SIGMOID:
@@ -118,7 +148,7 @@ inline float activate(uint activation, float x)
     case METAL_RELU_SQUARED:
         return x < 0.0f ? 0.0f : x * x;
     case METAL_DECAY:
-        return precise::exp(-0.60653066f * sigmoid(x));
+        return exponential(-0.60653066f * sigmoid(x));
     default:
         return x;
     }

@@ -108,7 +108,6 @@ kernel void embed(constant embed_arguments &arguments [[buffer(0)]], device cons
         arena[arguments.to + (ulong)row * arguments.columns + 16 * part + i] = values[i] * arguments.scale;
 }
 
-/* The angle is the sum of two in the table: of a multiple of 256 and of the remainder. */
 kernel void rotate(constant rope_arguments &arguments [[buffer(0)]], device float *arena [[buffer(1)]],
     device const float *ropes [[buffer(2)]], device step_header *step [[buffer(3)]],
     uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]])
@@ -117,15 +116,12 @@ kernel void rotate(constant rope_arguments &arguments [[buffer(0)]], device floa
     if (row >= step->live[METAL_ROWS_TOKENS] || index >= pairs * arguments.heads)
         return;
     uint position = row_position(step, row), pair = index % pairs;
-    device const float *table = ropes + arguments.table + 2 * pair;
-    device const float *lower = table + (ulong)(position % 256) * 2 * pairs;
-    device const float *upper = table + (ulong)(256 + position / 256) * 2 * pairs;
-    float c = lower[0] * upper[0] - lower[1] * upper[1], s = lower[1] * upper[0] + lower[0] * upper[1];
+    rope_angle angle = angle_of(ropes + arguments.table, pair, pairs, position);
     device float *head = arena + arguments.to + (ulong)row * arguments.columns + index / pairs * arguments.head_dim;
     device float *a = head + (arguments.halves ? pair : 2 * pair), *b = a + (arguments.halves ? pairs : 1);
     float left = *a, right = *b;
-    *a = left * c - right * s;
-    *b = right * c + left * s;
+    *a = left * angle.cosine - right * angle.sine;
+    *b = right * angle.cosine + left * angle.sine;
 }
 
 kernel void shift(constant shift_arguments &arguments [[buffer(0)]], device float *arena [[buffer(1)]],

@@ -1,0 +1,24 @@
+/* The kernels of one library, in the order of src/backend/metal/CMakeLists.txt. */
+/* clang-format off */
+#include "backend/metal/shaders/common.metal"
+#include "backend/metal/shaders/blocks.metal"
+#include "backend/metal/shaders/attend.metal"
+#include "backend/metal/shaders/matmul.metal"
+#include "backend/metal/shaders/rows.metal"
+#include "backend/metal/shaders/sample.metal"
+#include "backend/metal/shaders/step.metal"
+#include "backend/metal/shaders/wkv7.metal"
+/* clang-format on */
+
+/* Function constants are variables here. */
+inline void set_constants(const unsigned values[METAL_CONSTANTS])
+{
+    KIND = values[METAL_CONSTANT_KIND];
+    LANES = values[METAL_CONSTANT_LANES];
+    TOKENS = values[METAL_CONSTANT_TOKENS];
+    ROUNDS = values[METAL_CONSTANT_ROUNDS];
+    PARTS = values[METAL_CONSTANT_PARTS];
+    NORMS = values[METAL_CONSTANT_NORMS];
+    GATES = values[METAL_CONSTANT_GATES];
+    TURNS = values[METAL_CONSTANT_TURNS];
+}
