@@ -71,16 +71,19 @@ static bool other_members(struct api_model *model, struct api_document *document
     return ok;
 }
 
-/* The variables of the template: those of the request, and its tools if the template writes them. */
+/* The variables of the template: those of the request, and its tools if the template writes them. Models that
+ * can think do so unless the request says otherwise, as in llama-server. */
 static bool read_variables(
     struct api_request *request, bool with_tools, struct salvo_text *out, struct api_error *error)
 {
     const struct api_value *variables = request->template_variables;
     struct buffer buffer = {0};
     struct json_writer json = api_json(&buffer);
-    if (!variables && !with_tools)
-        return true;
     json_begin(&json, '{');
+    if (!variables || !api_member(variables, "enable_thinking")) {
+        json_key(&json, "enable_thinking");
+        json_bool(&json, true);
+    }
     for (const struct api_value *member = variables ? variables->first : NULL; member;
          member = member->next) {
         json_key_text(&json, member->key);

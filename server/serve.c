@@ -51,6 +51,24 @@ static void *load_models(void *argument)
     return NULL;
 }
 
+/* The option's template; for a model without one ChatML, as in llama-server; otherwise none: the model's own.
+ */
+static struct salvo_text choose_template(const struct api_model *model, const struct serve_options *options)
+{
+    static const char chatml[] =
+        "{%- for message in messages -%}"
+        "{{- '<|im_start|>' + message.role + '\n' + (message.content or '') + '<|im_end|>\n' -}}"
+        "{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}";
+    const struct salvo_text given = {options->template_text, options->template_size};
+    const bool named = given.size == strlen("chatml") && memcmp(given.data, "chatml", given.size) == 0;
+    if (!named && (given.data || salvo_model_info(model->model)->has_chat_template))
+        return given;
+    if (!named && !options->quiet)
+        fprintf(stderr, "%s has no chat template: chats are written as ChatML\n", model->id);
+    return (struct salvo_text){chatml, sizeof chatml - 1};
+}
+
 static bool open_models(struct serving *serving, char *error, size_t room)
 {
     const struct serve_options *options = serving->options;
@@ -67,10 +85,10 @@ static bool open_models(struct serving *serving, char *error, size_t room)
         model->defaults = (struct api_defaults){.sampler = options->models[i].sampler,
             .max_tokens = options->max_tokens,
             .verbose = options->verbose};
-        model->template_text = (struct salvo_text){options->template_text, options->template_size};
+        model->template_text = choose_template(model, options);
         atomic_init(&model->state, API_MODEL_LOADING);
-        if (salvo_template_open(model->model, options->template_text, options->template_size, &model->chat) !=
-                SALVO_OK ||
+        if (salvo_template_open(model->model, model->template_text.data, model->template_text.size,
+                &model->chat) != SALVO_OK ||
             salvo_tool_form_open(model->chat, &model->form) != SALVO_OK) {
             snprintf(error, room, "%s: %s", model->id, salvo_error());
             return false;

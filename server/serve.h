@@ -15,7 +15,7 @@ struct serve_options {
     size_t model_count;
     struct salvo_engine_options engine; /* of each model; `sessions` is the number of parallel requests */
     int64_t max_tokens;                 /* default and upper limit of an answer; -1: none */
-    const char *template_text;          /* instead of the models' own; NULL: none */
+    const char *template_text;          /* instead of the models' own, or "chatml"; NULL: none */
     size_t template_size;
 
     const char *host;        /* NULL: 127.0.0.1 */

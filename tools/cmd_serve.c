@@ -15,7 +15,8 @@ enum { MOST_KEYS = 256, DEFAULT_PARALLEL = 4, OLLAMA_PORT = 11434 };
 
 static struct {
     struct text_list models, aliases, keys;
-    const char *host, *unix_socket, *key_file, *tls_key, *tls_cert, *cors, *template_file, *slot_folder;
+    const char *host, *unix_socket, *key_file, *tls_key, *tls_cert, *cors, *template_text, *template_file,
+        *slot_folder;
     uint32_t port, parallel, tokens, timeout, drain_delay, drain, body_limit;
     bool metrics, slots, no_slots, no_webui, ollama, verbose;
 } options = {.port = 8080, .tokens = UINT32_MAX, .drain = 30};
@@ -45,8 +46,10 @@ static const struct option option_table[] = {
         "web pages that may ask: origins with commas between, or * (default: none)"},
     {0, "ssl-key-file", "FILE", OPTION_FILE, &options.tls_key, "private key for HTTPS, PEM"},
     {0, "ssl-cert-file", "FILE", OPTION_FILE, &options.tls_cert, "certificate for HTTPS, PEM"},
-    {0, "chat-template-file", "FILE", OPTION_FILE, &options.template_file,
-        "file with a chat template to use instead of the models' own"},
+    {0, "chat-template", "TEXT", OPTION_TEXT, &options.template_text,
+        "chat template, in Jinja, to use instead of the models' own, or chatml, which models without one "
+        "have"},
+    {0, "chat-template-file", "FILE", OPTION_FILE, &options.template_file, "file with such a template"},
     {0, "metrics", NULL, OPTION_FLAG, &options.metrics, "answer /metrics, for Prometheus"},
     {0, "slots", NULL, OPTION_FLAG, &options.slots, "answer /slots (default)"},
     {0, "no-slots", NULL, OPTION_FLAG, &options.no_slots, "do not answer /slots"},
@@ -168,6 +171,14 @@ static int check_options(int count, char **arguments)
         return usage_error("serve: --ssl-key-file and --ssl-cert-file belong together");
     if (options.slots && options.no_slots)
         return usage_error("serve: --slots and --no-slots cannot be combined");
+    if (options.template_text && options.template_file)
+        return usage_error("serve: --chat-template and --chat-template-file cannot be combined");
+    if (options.template_text && !strchr(options.template_text, '{') &&
+        strcmp(options.template_text, "chatml") != 0) {
+        return usage_error(
+            "invalid --chat-template '%s': expected a template in Jinja, or chatml, the only one with a name",
+            options.template_text);
+    }
     if (sampler_flags_have_bias())
         return usage_error("serve: --logit-bias is not supported; requests have their own");
     if (options.aliases.count > (options.models.count ? options.models.count : 1))
@@ -263,8 +274,8 @@ static int run(int count, char **arguments)
         result = engine_options_from_flags(&engine);
     if (result == EXIT_DONE)
         result = read_keys(&key_text, keys, &key_count);
-    if (result == EXIT_DONE && options.template_file)
-        result = input_read(NULL, options.template_file, &chat);
+    if (result == EXIT_DONE && (options.template_text || options.template_file))
+        result = input_read(options.template_text, options.template_file, &chat);
     if (result == EXIT_DONE)
         result = open_models(&models);
     if (result == EXIT_DONE)

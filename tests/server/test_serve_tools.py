@@ -4,11 +4,12 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
 
-from serve_process import Server
+from serve_process import LIMIT, SALVO, STORIES, Server
 
 TEMPLATES = {file.stem: file.read_text() for file in sorted((pathlib.Path(__file__).parent.parent / "templates/tools").glob("*.jinja"))}
 FORMS = {"command_r7b": "json", "deepseek": "json", "deepseek_v31": "json", "deepseek_v32": "parameters", "functionary": "json",
@@ -138,6 +139,26 @@ class Tools(unittest.TestCase):
         for thinks in (True, False):
             message = self.chat(server, tools=[], max_tokens=20, chat_template_kwargs={"enable_thinking": thinks}).json["choices"][0]["message"]
             self.assertEqual((bool(message["content"]), bool(message.get("reasoning_content"))), (not thinks, thinks))
+
+    def test_models_think_unless_told_otherwise(self):
+        server = self.serve("{% if enable_thinking %}on{% else %}off{% endif %}")
+        for variables, prompt in (({}, "on"), ({"chat_template_kwargs": {"x": 1}}, "on"), ({"chat_template_kwargs": {"enable_thinking": True}}, "on"),
+                                  ({"chat_template_kwargs": {"enable_thinking": False}}, "off"), ({"tools": [NOW]}, "on")):
+            answer = server.post("/apply-template", {"messages": USER, **variables}).json["prompt"]
+            self.assertEqual(answer.strip().split("\n")[-1], prompt, variables)
+
+    def test_templates_of_options(self):
+        chatml = "<|im_start|>user\nWhat is it?<|im_end|>\n<|im_start|>assistant\n"
+        for flags, prompt in (((), chatml), (("--chat-template", "chatml"), chatml), (("--chat-template", "<<{{ messages[0].content }}>>"), "<<What is it?>>")):
+            server = Server(*flags)
+            self.assertEqual(server.post("/apply-template", {"messages": USER}).json["prompt"], prompt)
+            self.assertIn(prompt[:2], server.get("/props").json["chat_template"])
+            self.assertEqual(server.stop(), 0)
+            self.assertEqual("has no chat template: chats are written as ChatML" in "".join(server.lines), not flags)
+        for flags, words in ((("--chat-template", "llama2"), "expected a template in Jinja, or chatml"), (("--chat-template", "{{ a", "--chat-template-file", "x"), "cannot be combined"),
+                             (("--chat-template", "{{ a"), "template")):
+            done = subprocess.run([SALVO, "serve", "--port", "0", "-m", STORIES, *flags], capture_output=True, text=True, timeout=LIMIT)
+            self.assertTrue(done.returncode in (1, 2) and words in done.stderr, done)
 
     def test_reasoning_is_apart(self):
         server = self.serve("{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<think>\n{% endif %}")
