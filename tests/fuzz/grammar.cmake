@@ -1,4 +1,2 @@
 salvo_fuzz(fuzz_grammar SOURCES fuzz_grammar.c ../grammar/grammar_sample.c SEEDS seeds-grammar DICTIONARY grammar.dict)
 salvo_fuzz(fuzz_tools SOURCES fuzz_tools.c ../grammar/tool_families.c SEEDS seeds-tools DICTIONARY tools.dict)
-target_include_directories(fuzz_tools PRIVATE ../grammar)
-target_compile_definitions(fuzz_tools PRIVATE TOOL_TEMPLATES="${PROJECT_SOURCE_DIR}/tests/templates/tools")

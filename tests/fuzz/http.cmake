@@ -1,3 +1,2 @@
-set(server ${PROJECT_SOURCE_DIR}/server)
-salvo_fuzz(fuzz_http SOURCES fuzz_http.c ${server}/http_head.c ${server}/http_parser.c ${server}/http_request.c
-  SEEDS seeds-http DICTIONARY http.dict)
+salvo_fuzz(fuzz_http SOURCES fuzz_http.c SEEDS seeds-http DICTIONARY http.dict)
+target_link_libraries(fuzz_http PRIVATE salvo-dialects)

@@ -1,2 +1,2 @@
-include(${PROJECT_SOURCE_DIR}/server/dialects.cmake)
-salvo_fuzz(fuzz_requests SOURCES fuzz_requests.c ${dialects} SEEDS seeds-requests DICTIONARY requests.dict)
+salvo_fuzz(fuzz_requests SOURCES fuzz_requests.c SEEDS seeds-requests DICTIONARY requests.dict)
+target_link_libraries(fuzz_requests PRIVATE salvo-dialects)

@@ -10,7 +10,7 @@
 static void conversations(void **state)
 {
     (void)state;
-    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-mini"};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct fixture fixture = fixture_open(made_model(shapes[i], "F32"), metal_options(1));
         check_conversations(&fixture, shapes[i]);
@@ -21,7 +21,7 @@ static void conversations(void **state)
 static void copies_go_their_own_ways(void **state)
 {
     (void)state;
-    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-mini"};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct salvo_engine_options options = metal_options(3);
         options.prefix_cache = 1;
@@ -35,13 +35,13 @@ static void embeddings_are_those_of_the_cpu(void **state)
 {
     (void)state;
     assert_true(embedding_difference(made_model("llama-tiny", "F32"), "metal") < 1e-5);
-    assert_true(embedding_difference(made_model("rwkv7-tiny", "F32"), "metal") < 1e-5);
+    assert_true(embedding_difference(made_model("rwkv7-mini", "F32"), "metal") < 1e-5);
 }
 
 static void masks_and_logprobs(void **state)
 {
     (void)state;
-    const char *const models[] = {made_model("rwkv7-tiny", "F32"), made_model_of("llama-mini", "F32", 3)};
+    const char *const models[] = {made_model("rwkv7-mini", "F32"), made_model_of("llama-mini", "F32", 3)};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         struct fixture fixture = fixture_open(models[i], metal_options(3));
         check_masks(&fixture);
@@ -53,7 +53,7 @@ static void masks_and_logprobs(void **state)
 static void mixtures_give_what_each_request_gets_alone(void **state)
 {
     (void)state;
-    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-mini"};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const char *path = made_model(shapes[i], "F32");
         struct fixture fixture = fixture_open(path, metal_options(3));
@@ -68,7 +68,7 @@ static void mixtures_give_what_each_request_gets_alone(void **state)
 static void runs_of_several_tokens_end_one_by_one(void **state)
 {
     (void)state;
-    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-mini"};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct salvo_engine_options options = metal_options(5);
         options.context = REPEAT_CONTEXT;

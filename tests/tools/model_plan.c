@@ -42,6 +42,7 @@ const struct model_shape model_shapes[] = {
     {"rwkv7-1.5b",  RWKV7_SHAPE( 24,     2048, 65536,  96,   96,  64,   256)},
     {"rwkv7-2.9b",  RWKV7_SHAPE( 32,     2560, 65536,  96,   96,  64,   320)},
     {"rwkv7-tiny",  RWKV7_SHAPE( 3,      192,  331,    32,   24,  16,   40)},
+    {"rwkv7-mini",  RWKV7_SHAPE( 2,      128,  97,     32,   24,  16,   40)}, /* for tests of sessions: emulators are slow */
     {"rwkv7-256",   RWKV7_SHAPE( 2,      256,  512,    32,   32,  32,   32)},
     {"rwkv7-wide",  RWKV7_SHAPE( 1,      1536, 331,    32,   32,  32,   32)}, /* as llama-wide, after a layer norm */
     /*                           layers  width vocab   ranks; neither a gate nor a norm over heads */

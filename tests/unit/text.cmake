@@ -1,8 +1,6 @@
-set(text_sample text_sample.c gguf_sample.c)
-
-salvo_test(test_text_tokenizer SOURCES test_text_tokenizer.c ${text_sample} LABELS quick one_thread)
-salvo_test(test_text_hostile SOURCES test_text_hostile.c ${text_sample} LABELS quick one_thread)
-salvo_test(test_text_vectors SOURCES test_text_vectors.c text_data.c LABELS quick one_thread)
+salvo_test(test_text_tokenizer SOURCES test_text_tokenizer.c LABELS quick one_thread)
+salvo_test(test_text_hostile SOURCES test_text_hostile.c LABELS quick one_thread)
+salvo_test(test_text_vectors SOURCES test_text_vectors.c LABELS quick one_thread)
 find_library(PCRE2_LIBRARY pcre2-8 REQUIRED)
 salvo_test(test_text_split SOURCES test_text_split.c LABELS quick one_thread LIBRARIES ${PCRE2_LIBRARY})
 set_tests_properties(test_text_tokenizer test_text_split PROPERTIES TIMEOUT 120)

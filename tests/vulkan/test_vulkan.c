@@ -106,9 +106,9 @@ static void conversations_of_llama(void **state)
 static void conversations_of_rwkv7(void **state)
 {
     (void)state;
-    struct fixture vulkan = open_on("vulkan", made_model("rwkv7-tiny", "F32"), 1);
+    struct fixture vulkan = open_on("vulkan", made_model("rwkv7-mini", "F32"), 1);
     check_workgroups(&vulkan);
-    check_conversations(&vulkan, "rwkv7-tiny");
+    check_conversations(&vulkan, "rwkv7-mini");
     fixture_close(&vulkan);
 }
 
@@ -147,13 +147,13 @@ static void embeddings_are_those_of_the_cpu(void **state)
 {
     (void)state;
     assert_true(embedding_difference(made_model("llama-tiny", "F32"), "vulkan") < 1e-5);
-    assert_true(embedding_difference(made_model("rwkv7-tiny", "F32"), "vulkan") < 1e-5);
+    assert_true(embedding_difference(made_model("rwkv7-mini", "F32"), "vulkan") < 1e-5);
 }
 
 static void copies_go_their_own_ways(void **state)
 {
     (void)state;
-    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-mini"};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct fixture fixture = fixture_open(made_model(shapes[i], "F32"),
             (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
@@ -170,8 +170,8 @@ static void copies_go_their_own_ways(void **state)
 static void masks_and_logprobs(void **state)
 {
     (void)state;
-    const char *const models[] = {made_model("rwkv7-tiny", "F32"), made_model_of("llama-mini", "F32", 3),
-        made_model_of("llama-mini", "Q8_0", 32001)};
+    const char *const models[] = {made_model("rwkv7-mini", "F32"), made_model_of("llama-mini", "F32", 3),
+        made_model_of("llama-mini", "Q8_0", 8195)};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         struct fixture fixture =
             fixture_open(models[i], (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
@@ -188,7 +188,7 @@ static void masks_and_logprobs(void **state)
 static void mixtures_give_what_each_request_gets_alone(void **state)
 {
     (void)state;
-    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-mini"};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const char *path = made_model(shapes[i], "F32");
         struct fixture fixture = open_on("vulkan", path, 3);
@@ -204,7 +204,7 @@ static void mixtures_give_what_each_request_gets_alone(void **state)
 static void runs_of_several_tokens_end_one_by_one(void **state)
 {
     (void)state;
-    static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-mini"};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct fixture fixture = fixture_open(made_model(shapes[i], "F32"),
             (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options),
