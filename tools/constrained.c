@@ -16,24 +16,6 @@ struct progress {
     size_t words;
 };
 
-/* Computes one step; *out_full tells whether the context has no room for it. */
-static int step(const struct progress *progress, struct salvo_run *run, int32_t *out_id, bool *out_full)
-{
-    const struct constrained *constrained = progress->constrained;
-    struct salvo_run_result result = {0};
-    uint64_t number;
-    run->session = constrained->session;
-    run->mask = run->want == SALVO_WANT_ID ? progress->mask : NULL;
-    if (salvo_engine_submit(constrained->engine, run, 1, sizeof *run, &number) != SALVO_OK ||
-        salvo_engine_wait(constrained->engine, number, &result, 1, sizeof result) != SALVO_OK)
-        return library_failure();
-    *out_full = result.status == SALVO_ERROR_CONTEXT;
-    *out_id = result.id;
-    if (result.status != SALVO_OK && !*out_full)
-        return failure("%s", result.message);
-    return EXIT_DONE;
-}
-
 static int make_mask(const struct progress *progress, enum continuation *out)
 {
     if (salvo_grammar_matcher_mask(progress->matcher, progress->mask, progress->words) != SALVO_OK)
@@ -119,6 +101,63 @@ static int write_batch(const struct progress *progress, const struct batch *batc
     return status;
 }
 
+/* ---- Steps ---- */
+
+/* Waits for the steps that were begun, 0: none. The first failure counts; *out_full tells whether the context
+ * has no room. */
+static int complete(const struct progress *progress, const uint64_t steps[2], int32_t *out_id, bool *out_full)
+{
+    struct salvo_run_result results[2] = {{.status = SALVO_OK}, {.status = SALVO_OK}};
+    bool waited = true;
+    for (int i = 0; i < 2; i++) {
+        waited &= !steps[i] || salvo_engine_wait(progress->constrained->engine, steps[i], &results[i], 1,
+                                   sizeof results[i]) == SALVO_OK;
+    }
+    if (!waited)
+        return library_failure();
+    const struct salvo_run_result *result = &results[results[0].status == SALVO_OK];
+    *out_id = results[1].id;
+    *out_full = result->status == SALVO_ERROR_CONTEXT;
+    return result->status == SALVO_OK || *out_full ? EXIT_DONE : failure("%s", result->message);
+}
+
+static int submit(const struct progress *progress, struct salvo_run run, uint64_t *out_step)
+{
+    run.session = progress->constrained->session;
+    return salvo_engine_submit(progress->constrained->engine, &run, 1, sizeof run, out_step) == SALVO_OK
+               ? EXIT_DONE
+               : library_failure();
+}
+
+/* Computes the tokens of the batch and, unless it is the last one or nothing may follow, chooses the next. A
+ * single token is computed while the mask is made, and a step behind it chooses; forced tokens are computed
+ * in one step with the token before them, which saves more. */
+static int compute(const struct progress *progress, const struct batch *batch, bool is_last,
+    enum continuation *out_continuation, int32_t *out_next, bool *out_full)
+{
+    const bool is_early = batch->count == 1 && !is_last;
+    uint64_t steps[2] = {0};
+    int status = EXIT_DONE;
+    if (is_early) {
+        const struct salvo_run run = {.ids = batch->ids,
+            .count = !batch->chosen, /* the device has what it chose */
+            .want = SALVO_WANT_LATER};
+        status = submit(progress, run, &steps[0]);
+    }
+    if (status == EXIT_DONE)
+        status = make_mask(progress, out_continuation);
+    const bool chooses = !is_last && *out_continuation == MAY_CONTINUE;
+    if (status == EXIT_DONE && (chooses || !is_early)) {
+        const struct salvo_run run = {.ids = batch->ids,
+            .count = is_early ? 0 : batch->count,
+            .want = chooses ? SALVO_WANT_ID : SALVO_WANT_NOTHING,
+            .mask = chooses ? progress->mask : NULL};
+        status = submit(progress, run, &steps[1]);
+    }
+    const int completed = complete(progress, steps, out_next, out_full);
+    return status == EXIT_DONE ? completed : status;
+}
+
 /* Appends and writes tokens until the text ends. */
 static int follow(const struct progress *progress, int32_t first, struct salvo_generate_result *result)
 {
@@ -134,17 +173,9 @@ static int follow(const struct progress *progress, int32_t first, struct salvo_g
         result->finish = SALVO_FINISH_END;
         if (salvo_grammar_matcher_ended(progress->matcher))
             return EXIT_DONE;
-        status = make_mask(progress, &continuation);
-        if (status != EXIT_DONE)
-            return status;
         const uint32_t tokens = result->tokens + (uint32_t)batch.count - !batch.chosen;
-        const bool last =
-            continuation == ONLY_END || (constrained->max_tokens && tokens == constrained->max_tokens);
-        struct salvo_run run = {
-            .ids = batch.ids, .count = batch.count, .want = last ? SALVO_WANT_NOTHING : SALVO_WANT_ID};
-        if (!last && batch.chosen && batch.count == 1)
-            run = (struct salvo_run){.want = SALVO_WANT_ID}; /* the device has the id */
-        status = step(progress, &run, &next, &full);
+        const bool is_last = constrained->max_tokens && tokens == constrained->max_tokens;
+        status = compute(progress, &batch, is_last, &continuation, &next, &full);
         if (status != EXIT_DONE)
             return status;
         result->finish = SALVO_FINISH_CONTEXT;
@@ -157,7 +188,7 @@ static int follow(const struct progress *progress, int32_t first, struct salvo_g
                          : interrupt_pending()      ? SALVO_FINISH_CANCELLED
                          : continuation == ONLY_END ? SALVO_FINISH_END
                                                     : SALVO_FINISH_LENGTH;
-        if (!go_on || last || interrupt_pending())
+        if (!go_on || is_last || continuation == ONLY_END || interrupt_pending())
             return EXIT_DONE;
         batch.ids[0] = next;
     }

@@ -1,5 +1,6 @@
-/* Generates a text that fits a grammar: a submission for each token that is chosen, with the mask of the
- * tokens that may follow. Tokens that the grammar forces are fed with the chosen one before them. */
+/* Generates a text that fits a grammar. The device computes each token while the host makes the mask of the
+ * tokens that may follow; a second submission chooses. Tokens that the grammar forces are fed with the chosen
+ * one before them, after the mask. */
 #ifndef TOOLS_CONSTRAINED_H
 #define TOOLS_CONSTRAINED_H
 
