@@ -11,9 +11,10 @@ struct fake_metal {
     unsigned long commits, lose_commit;     /* the nth command buffer ends with an error; 0: none */
     unsigned long error_code;               /* of that error */
     unsigned long dispatches, barriers, encoders;
-    unsigned long ignore_barrier; /* the nth barrier does nothing; 0: none */
-    unsigned long live_objects;   /* without those of the runtime itself */
-    unsigned long memory;         /* recommendedMaxWorkingSetSize, maxBufferLength */
+    unsigned long quick_rows, quick_simdgroups, quick_dispatches; /* matmuls of this shape take less time */
+    unsigned long ignore_barrier;                                 /* the nth barrier does nothing; 0: none */
+    unsigned long live_objects;                                   /* without those of the runtime itself */
+    unsigned long memory; /* recommendedMaxWorkingSetSize, maxBufferLength */
     unsigned long largest_buffer;
     unsigned long violations; /* of the rules of Metal, races among them */
     char first_violation[256];

@@ -112,6 +112,7 @@ static void buffers_are_resident(void **state)
     struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), metal_options(1));
     /* Twelve of the executor, one over the file, and the keys and values of two layers. */
     assert_int_equal(12 + 1 + 4, fake_metal()->resident);
+    assert_int_equal(0, fake_metal()->violations);
     fixture_close(&fixture);
     assert_int_equal(0, fake_metal()->resident);
     fake_metal()->hidden_method = "newResidencySetWithDescriptor:error:";
@@ -135,6 +136,7 @@ static void only_some_kernels_use_fast_math(void **state)
     fake_metal()->hidden_method = NULL;
     assert_true(between > before);
     assert_int_equal(between, fake_metal()->fast_functions);
+    assert_int_equal(0, fake_metal()->violations);
     set_greedy(fast.session);
     set_greedy(exact.session);
     int32_t *expected = continuation(exact.session, ids, 3, COUNT),
@@ -144,6 +146,44 @@ static void only_some_kernels_use_fast_math(void **state)
     free(taken);
     fixture_close(&fast);
     fixture_close(&exact);
+}
+
+/* The logits after each of some ids, which are steps of their own; freed by free. */
+static float *logits_one_by_one(struct fixture *fixture, const int32_t *ids, uint32_t count)
+{
+    float *logits = calloc((size_t)count * fixture->vocabulary, sizeof *logits);
+    for (uint32_t i = 0; i < count; i++) {
+        ASSERT_OK(salvo_session_feed(fixture->session, ids + i, 1));
+        memcpy(logits + (size_t)i * fixture->vocabulary, salvo_session_logits(fixture->session),
+            fixture->vocabulary * sizeof *logits);
+    }
+    return logits;
+}
+
+/* Whichever shape of matmuls is the fastest, it is the one that runs, and the bits are the same. */
+static void results_do_not_depend_on_the_time(void **state)
+{
+    (void)state;
+    static const unsigned long shapes[][2] = {{1, 2}, {2, 2}, {4, 2}, {2, 4}};
+    enum { COUNT = 3 };
+    int32_t *ids = some_ids(COUNT, 64, 9);
+    float *expected = NULL;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        fake_metal()->quick_rows = shapes[i][0];
+        fake_metal()->quick_simdgroups = shapes[i][1];
+        struct fixture fixture = fixture_open(made_model("llama-odd", "F16"), metal_options(1));
+        const unsigned long before = fake_metal()->quick_dispatches;
+        float *logits = logits_one_by_one(&fixture, ids, COUNT);
+        assert_true(fake_metal()->quick_dispatches > before + COUNT);
+        if (expected)
+            assert_memory_equal(expected, logits, COUNT * fixture.vocabulary * sizeof *logits);
+        free(expected);
+        expected = logits;
+        fixture_close(&fixture);
+    }
+    fake_metal()->quick_rows = 0;
+    free(expected);
+    free(ids);
 }
 
 static void auto_does_not_take_it(void **state)
@@ -166,6 +206,7 @@ int main(void)
         cmocka_unit_test(attention_is_split_from_a_position_on),
         cmocka_unit_test(buffers_are_resident),
         cmocka_unit_test(only_some_kernels_use_fast_math),
+        cmocka_unit_test(results_do_not_depend_on_the_time),
         cmocka_unit_test(auto_does_not_take_it),
         cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
     };

@@ -139,5 +139,7 @@ int main(void)
         cmocka_unit_test(a_model_that_is_too_large_is_refused_with_numbers),
         cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
     };
+    fake_metal()->records_races =
+        0; /* other tests look for races; here the engine is opened hundreds of times */
     return RUN_CHOSEN_TESTS(tests, NULL);
 }

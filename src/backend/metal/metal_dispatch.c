@@ -30,7 +30,8 @@ static enum salvo_status find_pipeline(
     struct executor *executor, const char *kernel, const uint32_t *constants, uint32_t threads, objc_id *out)
 {
     enum salvo_status status = SALVO_OK;
-    struct metal_pipeline made = {.kernel = kernel, .constants = {0, 32, 1}};
+    struct metal_pipeline made = {.kernel = kernel,
+        .constants = {0, 32, 1, [METAL_CONSTANT_ROWS] = 1, [METAL_CONSTANT_SIMDGROUPS] = 1}};
     if (constants)
         memcpy(made.constants, constants, sizeof made.constants);
     for (uint32_t i = 0; i < executor->pipeline_count; i++) {

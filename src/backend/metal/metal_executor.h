@@ -78,6 +78,19 @@ struct metal_bias {
     uint64_t version;
 };
 
+/* A matmul of a single token as its kernel sees it, and the shape that it runs with. */
+struct matmul_kind {
+    uint32_t type, columns, rounds, norms, gates;
+};
+struct matmul_shape {
+    uint32_t rows,
+        simdgroups; /* rows of the matrix that a team of threads takes; simdgroups of a threadgroup */
+};
+struct matmul_choice {
+    struct matmul_kind kind;
+    struct matmul_shape shape;
+};
+
 struct executor {
     const struct program *program;
     struct backend_options options;
@@ -86,6 +99,8 @@ struct executor {
     struct metal_plan single, batch, debug;
     struct metal_pipeline *pipelines;
     uint32_t pipeline_count;
+    struct matmul_choice *choices;
+    uint32_t choice_count;
 
     struct metal_weight *weights; /* [buffers] */
     uint32_t *vector_offsets;     /* [buffers], in floats */
@@ -163,6 +178,15 @@ enum salvo_status metal_compile_attend(
     struct compiling *compiling, const struct op *op, const struct group_fusion *fusion);
 enum salvo_status metal_compile_wkv7(struct compiling *compiling, const struct op *op);
 enum salvo_status metal_compile_sample(struct compiling *compiling, const struct op *op);
+
+/* The dispatch of a matmul with this shape. */
+enum salvo_status metal_add_matmul(struct compiling *compiling, const struct op *op,
+    const struct group_fusion *fusion, struct matmul_shape shape);
+
+/* metal_choose.c: the shape of a batch's matmuls, and the fastest one of this kind of matmul. */
+struct matmul_shape metal_default_shape(void);
+enum salvo_status metal_choose_shape(struct compiling *compiling, const struct op *op,
+    const struct group_fusion *fusion, struct matmul_kind kind, struct matmul_shape *out);
 
 /* metal_encode.c: the dispatches of `tokens` tokens of a step as one command buffer, committed. The last one
  * of a step signals its end. */

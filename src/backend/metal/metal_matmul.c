@@ -5,7 +5,6 @@
 enum {
     PART = 16, /* columns that a thread unpacks at once */
     LEAST_TILE_TOKENS = METAL_MATMUL_TOKENS + 1,
-    SUM_BYTES = 16, /* a float for each simdgroup; threadgroup memory is a multiple of 16 bytes */
 };
 
 /* Threads that share a row of `columns`: the most of which few are idle in the last round. */
@@ -92,20 +91,22 @@ static struct matmul_arguments arguments_of(
     return arguments;
 }
 
-enum salvo_status metal_compile_matmul(
-    struct compiling *compiling, const struct op *op, const struct group_fusion *fusion)
+enum salvo_status metal_add_matmul(struct compiling *compiling, const struct op *op,
+    const struct group_fusion *fusion, struct matmul_shape shape)
 {
     enum salvo_status status = SALVO_OK;
     const struct executor *executor = compiling->executor;
     const buffer_id weight = op->inputs[0], gated = fusion->gated ? fusion->gated->inputs[0] : weight;
     const struct matmul_arguments arguments = arguments_of(compiling, op, fusion);
-    const uint32_t lanes = lanes_for(arguments.columns), rows = METAL_MATMUL_THREADS / lanes,
+    const uint32_t lanes = lanes_for(arguments.columns), threads = 32 * shape.simdgroups,
+                   rows = threads / lanes * shape.rows,
                    tokens = compiling->plan->lowered.capacity[op->rows] > 1 ? METAL_MATMUL_TOKENS : 1;
     const uint32_t constants[METAL_CONSTANTS] = {executor->program->buffers[weight].type, lanes, tokens,
         op->matmul.rounding == ROUNDING_F16, [METAL_CONSTANT_NORMS] = fusion->norm != NULL,
-        [METAL_CONSTANT_GATES] = fusion->gated != NULL};
+        [METAL_CONSTANT_GATES] = fusion->gated != NULL, [METAL_CONSTANT_ROWS] = shape.rows,
+        [METAL_CONSTANT_SIMDGROUPS] = shape.simdgroups};
     struct metal_dispatch *dispatch;
-    TRY(metal_add_dispatch(compiling, "matmul", constants, METAL_MATMUL_THREADS, &dispatch));
+    TRY(metal_add_dispatch(compiling, "matmul", constants, threads, &dispatch));
     metal_set_arguments(dispatch, &arguments, sizeof arguments);
     metal_bind(dispatch, &executor->windows[executor->weights[weight].window]);
     metal_bind(dispatch, compiling->arena);
@@ -113,7 +114,6 @@ enum salvo_status metal_compile_matmul(
     metal_bind_step(compiling, dispatch);
     metal_bind(dispatch, &executor->windows[executor->weights[gated].window]);
     dispatch->shape.groups = (arguments.rows + rows - 1) / rows;
-    dispatch->shape.threadgroup_bytes = SUM_BYTES;
     dispatch->rows = op->rows;
     dispatch->shape.rows_per_group = tokens;
     if (tokens == 1)
@@ -124,6 +124,21 @@ enum salvo_status metal_compile_matmul(
     dispatch->large.rows_per_group = METAL_TILE_TOKENS;
     dispatch->large.threadgroup_bytes =
         (METAL_TILE_ROWS + METAL_TILE_TOKENS) * METAL_TILE_COLUMNS * (uint32_t)sizeof(float);
+cleanup:
+    return status;
+}
+
+enum salvo_status metal_compile_matmul(
+    struct compiling *compiling, const struct op *op, const struct group_fusion *fusion)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program_buffer *weight = &compiling->executor->program->buffers[op->inputs[0]];
+    const struct matmul_kind kind = {weight->type, (uint32_t)weight->columns,
+        op->matmul.rounding == ROUNDING_F16, fusion->norm != NULL, fusion->gated != NULL};
+    struct matmul_shape shape = metal_default_shape();
+    if (compiling->plan->lowered.capacity[op->rows] == 1)
+        TRY(metal_choose_shape(compiling, op, fusion, kind, &shape));
+    TRY(metal_add_matmul(compiling, op, fusion, shape));
 cleanup:
     return status;
 }

@@ -180,6 +180,7 @@ void metal_executor_close(struct executor *executor)
         metal_device_close(&executor->device);
     }
     memory_free(executor->pipelines);
+    memory_free(executor->choices);
     arena_free(&executor->tables);
     memory_free(executor);
 }

@@ -14,9 +14,13 @@
 
 /* Threads of a threadgroup, a multiple of the 32 of a simdgroup. */
 #define METAL_ROW_THREADS    128
-#define METAL_MATMUL_THREADS 64
 #define METAL_ATTEND_THREADS 128
 #define METAL_SAMPLE_THREADS 256
+
+/* Simdgroups of a matmul's threadgroup, unless another number is faster; most rows of its matrix that a team
+ * of threads takes. */
+#define METAL_MATMUL_SIMDGROUPS 2
+#define METAL_MATMUL_ROWS       4
 
 /* Most rows of x that a threadgroup of a matmul takes; most elements of a head in attention, in wkv7. */
 #define METAL_MATMUL_TOKENS 8
@@ -86,15 +90,17 @@
 #define METAL_DECAY        6
 
 /* Function constants. */
-#define METAL_CONSTANT_KIND   0 /* type of the weights or the cache, or kind of op */
-#define METAL_CONSTANT_LANES  1 /* of a row of a matrix */
-#define METAL_CONSTANT_TOKENS 2 /* rows of x of a threadgroup */
-#define METAL_CONSTANT_ROUNDS 3 /* x is rounded to half precision */
-#define METAL_CONSTANT_PARTS  4 /* threadgroups that share a head of attention; 0: one takes it to the end */
-#define METAL_CONSTANT_NORMS  5 /* x is normalised on the way */
-#define METAL_CONSTANT_GATES  6 /* a second matrix is the gated one */
-#define METAL_CONSTANT_TURNS  7 /* attention rotates query and key and appends key and value */
-#define METAL_CONSTANTS       8
+#define METAL_CONSTANT_KIND       0 /* type of the weights or the cache, or kind of op */
+#define METAL_CONSTANT_LANES      1 /* of a row of a matrix */
+#define METAL_CONSTANT_TOKENS     2 /* rows of x of a threadgroup */
+#define METAL_CONSTANT_ROUNDS     3 /* x is rounded to half precision */
+#define METAL_CONSTANT_PARTS      4 /* threadgroups that share a head of attention; 0: one takes it to the end */
+#define METAL_CONSTANT_NORMS      5 /* x is normalised on the way */
+#define METAL_CONSTANT_GATES      6 /* a second matrix is the gated one */
+#define METAL_CONSTANT_TURNS      7 /* attention rotates query and key and appends key and value */
+#define METAL_CONSTANT_ROWS       8 /* of a matrix that a team of LANES threads takes */
+#define METAL_CONSTANT_SIMDGROUPS 9 /* of a threadgroup of a matmul */
+#define METAL_CONSTANTS           10
 
 /*
  * A step as the device reads it: this header, a step_run for each slot, then words at the offsets that the

@@ -21,4 +21,6 @@ inline void set_constants(const unsigned values[METAL_CONSTANTS])
     NORMS = values[METAL_CONSTANT_NORMS];
     GATES = values[METAL_CONSTANT_GATES];
     TURNS = values[METAL_CONSTANT_TURNS];
+    ROWS = values[METAL_CONSTANT_ROWS];
+    SIMDGROUPS = values[METAL_CONSTANT_SIMDGROUPS];
 }

@@ -8,13 +8,13 @@ inline void write_product(constant matmul_arguments &arguments, device const flo
     *to = arguments.accumulates ? *to + sum : sum;
 }
 
-/* The factor of the RMS norm of a row, computed by the threadgroup. */
-inline float norm_scale(constant matmul_arguments &arguments, device const float *x, threadgroup float *parts, uint tid)
+/* The factor of the RMS norm of a row, computed by each simdgroup. */
+inline float norm_scale(constant matmul_arguments &arguments, device const float *x, uint tid)
 {
     float sum = 0;
-    for (uint i = tid; i < arguments.columns; i += METAL_MATMUL_THREADS)
+    for (uint i = tid % 32; i < arguments.columns; i += 32)
         sum = fma(x[i], x[i], sum);
-    sum = sum_of_threads(sum, parts, tid, METAL_MATMUL_THREADS);
+    sum = simd_sum(sum);
     return 1.0f / precise::sqrt(sum / (float)arguments.columns + arguments.epsilon);
 }
 
@@ -31,52 +31,52 @@ inline float part_product(
 }
 
 /*
- * Matrix times rows. LANES threads share a row of the matrix, so that short rows occupy all threads; TOKENS rows of x
- * share the unpacked weights. For one row of x, the RMS norm of x (NORMS) or the gate of a feed-forward (GATES) may be
- * a part of it: then sums[1] is the product of the second matrix.
+ * Matrix times rows. A team of LANES threads shares a row of the matrix, so that short rows occupy all threads, and takes
+ * ROWS of them; TOKENS rows of x share the unpacked weights. For one row of x, the RMS norm of x (NORMS) or the gate of a
+ * feed-forward (GATES) may be a part of it: then the second sum is the product of the second matrix. Sums do not depend
+ * on ROWS and SIMDGROUPS.
  */
 kernel void matmul(constant matmul_arguments &arguments [[buffer(0)]], device const uchar *weights [[buffer(1)]],
     device float *arena [[buffer(2)]], device const float *vectors [[buffer(3)]],
     device step_header *step [[buffer(4)]], device const uchar *gated_weights [[buffer(5)]],
-    uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
-    THREADGROUP_MEMORY(float, shared))
+    uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]])
 {
-    uint row = group.x * (METAL_MATMUL_THREADS / LANES) + tid / LANES, lane = tid % LANES;
+    uint teams = 32 * SIMDGROUPS / LANES, first_row = group.x * teams * ROWS + tid / LANES, lane = tid % LANES;
     uint live = step->live[arguments.row_kind], first = group.y * TOKENS;
     if (first >= live)
         return; /* all threads of the threadgroup */
-    uint parts = row < arguments.rows ? (arguments.columns + 15) / 16 : 0;
-    uint tokens = min(TOKENS, live - first), products = GATES ? 2 : TOKENS;
+    uint parts = (arguments.columns + 15) / 16, tokens = min(TOKENS, live - first), products = GATES ? 2 : TOKENS;
     device const float *given = arena + arguments.x + (ulong)first * arguments.columns;
     device const float *norm = vectors + (NORMS ? arguments.norm : 0);
-    device const uchar *packed = weights + arguments.weights + row * arguments.row_bytes;
-    device const uchar *gated = gated_weights + arguments.gated + row * arguments.row_bytes;
-    float sums[METAL_MATMUL_TOKENS], values[16], scale = NORMS ? norm_scale(arguments, given, shared, tid) : 1;
-    for (uint t = 0; t < products; t++)
-        sums[t] = 0;
+    device const uchar *packed = weights + arguments.weights, *gated = gated_weights + arguments.gated;
+    float sums[2 * METAL_MATMUL_ROWS > METAL_MATMUL_TOKENS ? 2 * METAL_MATMUL_ROWS : METAL_MATMUL_TOKENS], values[16];
+    float scale = NORMS ? norm_scale(arguments, given, tid) : 1;
+    for (uint i = 0; i < ROWS * products; i++)
+        sums[i] = 0;
     for (uint part = lane; part < parts; part += LANES) {
         uint width = min(16u, arguments.columns - 16 * part);
-        unpack16(packed, part, arguments.columns, values);
-        for (uint t = 0; t < tokens; t++)
-            sums[t] += part_product(
-                values, given + (ulong)t * arguments.columns + 16 * part, width, scale, norm + 16 * part);
-        if (GATES) {
-            unpack16(gated, part, arguments.columns, values);
-            sums[1] += part_product(values, given + 16 * part, width, scale, norm + 16 * part);
+        for (uint i = 0, row = first_row; i < ROWS && row < arguments.rows; i++, row += teams) {
+            unpack16(packed + row * arguments.row_bytes, part, arguments.columns, values);
+            for (uint t = 0; t < tokens; t++)
+                sums[i * products + t] += part_product(
+                    values, given + (ulong)t * arguments.columns + 16 * part, width, scale, norm + 16 * part);
+            if (GATES) {
+                unpack16(gated + row * arguments.row_bytes, part, arguments.columns, values);
+                sums[i * products + 1] += part_product(values, given + 16 * part, width, scale, norm + 16 * part);
+            }
         }
     }
-    for (uint t = 0; t < products; t++) {
+    for (uint i = 0; i < ROWS * products; i++) {
         for (uint distance = LANES / 2; distance > 0; distance /= 2)
-            sums[t] += simd_shuffle_xor(sums[t], (ushort)distance);
+            sums[i] += simd_shuffle_xor(sums[i], (ushort)distance);
     }
-    if (lane != 0 || row >= arguments.rows)
-        return;
-    if (GATES) {
-        arena[arguments.to + (ulong)first * arguments.rows + row] = activate(arguments.activation, sums[0]) * sums[1];
-        return;
+    for (uint i = 0, row = first_row; lane == 0 && i < ROWS && row < arguments.rows; i++, row += teams) {
+        thread const float *own = sums + i * products;
+        if (GATES)
+            arena[arguments.to + (ulong)first * arguments.rows + row] = activate(arguments.activation, own[0]) * own[1];
+        for (uint t = 0; !GATES && t < tokens; t++)
+            write_product(arguments, vectors, arena, row, first + t, own[t]);
     }
-    for (uint t = 0; t < tokens; t++)
-        write_product(arguments, vectors, arena, row, first + t, sums[t]);
 }
 
 /*

@@ -1,0 +1,99 @@
+/*
+ * The shape of a single token's matmuls: how many rows of the matrix a team of threads takes, and how many
+ * simdgroups a threadgroup has. Which shape is the fastest depends on the device, so each is timed once for
+ * each kind of matmul while the engine is opened. Results do not depend on it: a team's sum has one order.
+ */
+#include "backend/metal/metal_executor.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+static const struct matmul_shape candidates[] = {{1, METAL_MATMUL_SIMDGROUPS}, {2, METAL_MATMUL_SIMDGROUPS},
+    {METAL_MATMUL_ROWS, METAL_MATMUL_SIMDGROUPS}, {2, 4}};
+
+enum { MOST_TIMED_ROWS = 2048 }; /* enough to occupy a device */
+
+struct matmul_shape metal_default_shape(void)
+{
+    return candidates[0];
+}
+
+/* Writes a step of one row of each kind, which `begin` would have taken. */
+static struct metal_step *write_trial_step(struct executor *executor, const struct metal_plan *trial)
+{
+    struct metal_step *step = &executor->steps[0];
+    struct step_header *entry = metal_ring_entry(executor, 0);
+    *entry = (struct step_header){0};
+    for (uint32_t i = 0; i < ROW_KIND_COUNT; i++)
+        step->live[i] = entry->live[i] = 1;
+    step->plan = trial;
+    return step;
+}
+
+/* The device's time for the dispatch of a plan. */
+static enum salvo_status time_trial(struct executor *executor, const struct metal_plan *trial, double *out)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct backend_counters before = executor->counters;
+    struct metal_step *step = write_trial_step(executor, trial);
+    TRY(gguf_check(executor->program->gguf)); /* a file that was cut must not reach the device */
+    TRY(metal_encode_some(executor, step, 0, trial->dispatch_count));
+    objc_wait_until_completed(step->commands[0]);
+    *out = objc_end_time(step->commands[0]) - objc_start_time(step->commands[0]);
+    TRY(metal_wait_for_commands(executor, step));
+    memset(executor->arena.bytes, 0, executor->arena.size);
+cleanup:
+    metal_release_commands(step);
+    step->plan = NULL;
+    executor->counters = before;
+    return status;
+}
+
+/* Compiles the matmul alone, with one shape, and times it. */
+static enum salvo_status try_shape(const struct compiling *compiling, const struct op *op,
+    const struct group_fusion *fusion, struct matmul_shape shape, double *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct metal_plan trial = {.lowered = compiling->plan->lowered};
+    struct compiling alone = *compiling;
+    alone.plan = &trial;
+    TRY(metal_add_matmul(&alone, op, fusion, shape));
+    TRY(NEW(&trial.waits, trial.dispatch_count));
+    struct metal_shape *timed = &trial.dispatches[0].shape;
+    const uint32_t rows = shape.rows * shape.simdgroups; /* of a threadgroup, at least */
+    if (timed->groups > MOST_TIMED_ROWS / rows)
+        timed->groups = MOST_TIMED_ROWS / rows;
+    TRY(time_trial(compiling->executor, &trial, out));
+cleanup:
+    metal_plan_close(&trial);
+    return status;
+}
+
+enum salvo_status metal_choose_shape(struct compiling *compiling, const struct op *op,
+    const struct group_fusion *fusion, struct matmul_kind kind, struct matmul_shape *out)
+{
+    enum salvo_status status = SALVO_OK;
+    struct executor *executor = compiling->executor;
+    struct matmul_choice added = {.kind = kind, .shape = metal_default_shape()};
+    double least = 0;
+    for (uint32_t i = 0; i < executor->choice_count; i++) {
+        if (memcmp(&executor->choices[i].kind, &kind, sizeof kind) == 0) {
+            *out = executor->choices[i].shape;
+            return SALVO_OK;
+        }
+    }
+    for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++) {
+        double seconds;
+        TRY(try_shape(compiling, op, fusion, candidates[i], &seconds));
+        if (i == 0 || seconds < least) {
+            least = seconds;
+            added.shape = candidates[i];
+        }
+    }
+    TRY(RESIZE(&executor->choices, executor->choice_count + 1));
+    executor->choices[executor->choice_count++] = added;
+    *out = added.shape;
+cleanup:
+    return status;
+}
