@@ -417,7 +417,8 @@ class Conversations(Chatting):
         with tempfile.TemporaryDirectory() as folder:
             self.browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=folder, browserContextId=page.context)
             page.click("#export")
-            self.server.wait_for(lambda: any(name.endswith(".json") for name in os.listdir(folder)))
+            # While it is written, the browser has a second file beside it.
+            self.server.wait_for(lambda: [name.endswith(".json") for name in os.listdir(folder)] == [True])
             [name] = os.listdir(folder)
             path = os.path.join(folder, name)
             with open(path, encoding="utf-8") as file:
