@@ -106,7 +106,7 @@ function writeDraft() {
 /* ---- Keeping conversations ---- */
 
 const keeper = createKeeper(conversations, (reason) => {
-  toast(`${reason}. What follows lasts until this page is closed; deleting conversations makes room.`, "Export", exportAll);
+  toast(`${reason}. New messages last until this page is closed; deleting conversations makes room.`, "Export", exportAll);
 });
 const { save } = keeper;
 

@@ -99,7 +99,7 @@ static bool is_included(const struct op *op, const struct group_fusion *fusion)
            (fusion->ropes && op >= fusion->ropes && op < fusion->ropes + 3);
 }
 
-/* What a dispatch uses for the ops that it includes. */
+/* The buffers that a dispatch uses for the ops that it includes. */
 static void add_included_uses(
     const struct compiling *compiling, const struct op *op, const struct group_fusion *fusion)
 {

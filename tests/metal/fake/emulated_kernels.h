@@ -22,7 +22,7 @@ struct emulated_kernel {
     void (*run)(const kernel_call &call); /* as one thread of the emulator */
 };
 
-/* Of the library with fast math, or of the exact one. NULL: there is no such kernel. */
+/* A kernel of the library with fast math, or of the exact one. NULL: there is no such kernel. */
 const emulated_kernel *find_kernel(const std::string &name, bool is_fast);
 
 void set_function_constants(const unsigned values[METAL_CONSTANTS]);
