@@ -74,11 +74,11 @@ class MessageView {
     this.element.classList.toggle("last", last);
     const group = siblings(conversation, message);
     const place = group.indexOf(message);
+    this.showProblem(streaming, last, context);
     /* Buttons that stay as they are must not be replaced: a click on one would be lost. */
-    const state = JSON.stringify([streaming, last, busy, context, this.editing, group.map(({ id }) => id), message.error, message.finish, message.content === ""]);
+    const state = JSON.stringify([streaming, busy, this.editing, group.map(({ id }) => id)]);
     if (state === this.shown) return;
     this.shown = state;
-    this.showProblem(streaming, last, context);
     if (this.editing) return;
     const parts = [];
     if (group.length > 1) {
@@ -106,14 +106,18 @@ class MessageView {
     let text = message.error ?? "";
     if (!text && message.finish === "length") text = full ? `The context of ${context} tokens is full.` : "The answer has reached its limit of tokens.";
     if (!text && message.finish === "stopped") text = "Stopped.";
-    this.problem.hidden = this.user || streaming || !text;
+    const hidden = this.user || streaming || !text;
+    let label = "";
+    if (last && !hidden && message.content && !message.reasoning && !full) label = "Continue";
+    else if (last && !hidden && message.error) label = "Try again";
+    const state = JSON.stringify([hidden, text, label]);
+    if (state === this.shownProblem) return;
+    this.shownProblem = state;
+    this.problem.hidden = hidden;
     this.problem.classList.toggle("failed", Boolean(message.error));
     this.problem.replaceChildren(el("span", {}, text));
-    if (!last || this.problem.hidden) return;
-    const open = message.content && !message.reasoning && !full;
-    const offer = (label, run) => this.problem.append(el("button", { type: "button", class: "text-button", onclick: () => run(message) }, label));
-    if (open) offer("Continue", actions.retry);
-    else if (message.error) offer("Try again", message.content ? actions.regenerate : actions.retry);
+    const run = () => (label === "Try again" && message.content ? actions.regenerate : actions.retry)(message);
+    if (label) this.problem.append(el("button", { type: "button", class: "text-button", onclick: run }, label));
   }
 
   edit() {

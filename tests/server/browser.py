@@ -189,9 +189,9 @@ class Page:
         self.call("Page.reload")
         self.wait("document.documentElement?.dataset.ready !== undefined")
 
-    def click(self, selector, place=0):
-        """A real click: waits until the element stands still and nothing covers it."""
-        box = self.wait(f"""(async () => {{
+    def box(self, selector, place=0):
+        """The middle of an element, as soon as it stands still and nothing covers it."""
+        return self.wait(f"""(async () => {{
             const item = document.querySelectorAll({json.dumps(selector)})[{place}];
             if (!item) return null;
             item.scrollIntoView({{block: "center"}});
@@ -201,8 +201,15 @@ class Page:
             const middle = [box.x + box.width / 2, box.y + box.height / 2];
             return box.x === first.x && box.y === first.y && item.contains(document.elementFromPoint(...middle)) ? middle : null;
         }})()""")
+
+    def mouse(self, kind, box):
+        self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
+
+    def click(self, selector, place=0):
+        """A real click."""
+        box = self.box(selector, place)
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
+            self.mouse(kind, box)
 
     def type(self, text):
         self.call("Input.insertText", text=text)

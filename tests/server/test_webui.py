@@ -344,6 +344,23 @@ class Conversations(Chatting):
             self.ask(page, "More")
             self.assertEqual(self.scripted.bodies[-1]["messages"][:-3], system)
 
+    def test_click_while_properties_of_the_model_arrive(self):
+        page = self.page()
+        self.ask(page, "Question")
+        asked, go_on = self.hold_file("/props?model=first")
+        page.call("Page.reload")
+        self.assertTrue(asked.wait(LIMIT))
+        page.wait("document.documentElement?.dataset.ready !== undefined")
+        box = page.box(".last [aria-label='Answer again']")
+        page.mouse("mouseMoved", box)
+        page.mouse("mousePressed", box)
+        go_on.set()
+        page.wait("performance.getEntriesByName(new URL('/props?model=first', location).href).length > 0")
+        page.run("new Promise((done) => setTimeout(done, 50))")
+        page.mouse("mouseReleased", box)
+        self.wait_text(page, ".last .branches", "2/2")
+        self.wait(page)
+
     def test_two_tabs_that_answer_at_once(self):
         page = self.page()
         self.ask(page, "Question")
