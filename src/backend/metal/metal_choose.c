@@ -14,11 +14,6 @@ static const struct matmul_shape candidates[] = {{1, METAL_MATMUL_SIMDGROUPS}, {
 
 enum { MOST_TIMED_ROWS = 2048 }; /* enough to occupy a device */
 
-struct matmul_shape metal_default_shape(void)
-{
-    return candidates[0];
-}
-
 /* Writes a step of one row of each kind, which `begin` would have taken. */
 static struct metal_step *write_trial_step(struct executor *executor, const struct metal_plan *trial)
 {
@@ -70,12 +65,12 @@ cleanup:
     return status;
 }
 
-enum salvo_status metal_choose_shape(struct compiling *compiling, const struct op *op,
+static enum salvo_status choose_shape(struct compiling *compiling, const struct op *op,
     const struct group_fusion *fusion, struct matmul_kind kind, struct matmul_shape *out)
 {
     enum salvo_status status = SALVO_OK;
     struct executor *executor = compiling->executor;
-    struct matmul_choice added = {.kind = kind, .shape = metal_default_shape()};
+    struct matmul_choice added = {.kind = kind, .shape = candidates[0]};
     double least = 0;
     for (uint32_t i = 0; i < executor->choice_count; i++) {
         if (memcmp(&executor->choices[i].kind, &kind, sizeof kind) == 0) {
@@ -94,6 +89,21 @@ enum salvo_status metal_choose_shape(struct compiling *compiling, const struct o
     TRY(RESIZE(&executor->choices, executor->choice_count + 1));
     executor->choices[executor->choice_count++] = added;
     *out = added.shape;
+cleanup:
+    return status;
+}
+
+enum salvo_status metal_compile_matmul(
+    struct compiling *compiling, const struct op *op, const struct group_fusion *fusion)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program_buffer *weight = &compiling->executor->program->buffers[op->inputs[0]];
+    const struct matmul_kind kind = {weight->type, (uint32_t)weight->columns,
+        op->matmul.rounding == ROUNDING_F16, fusion->norm != NULL, fusion->gated != NULL};
+    struct matmul_shape shape = candidates[0];
+    if (compiling->plan->lowered.capacity[op->rows] == 1)
+        TRY(choose_shape(compiling, op, fusion, kind, &shape));
+    TRY(metal_add_matmul(compiling, op, fusion, shape));
 cleanup:
     return status;
 }

@@ -188,11 +188,3 @@ enum salvo_status metal_plan_compile(struct compiling *compiling)
 cleanup:
     return status;
 }
-
-void metal_plan_close(struct metal_plan *plan)
-{
-    memory_free(plan->dispatches);
-    memory_free(plan->first_dispatch);
-    memory_free(plan->waits);
-    *plan = (struct metal_plan){0};
-}

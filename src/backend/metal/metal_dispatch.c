@@ -98,3 +98,11 @@ void metal_bind_step(const struct compiling *compiling, struct metal_dispatch *d
     metal_bind(dispatch, &compiling->executor->ring);
     dispatch->bindings[dispatch->binding_count - 1].entry_bytes = compiling->executor->entry_bytes;
 }
+
+void metal_plan_close(struct metal_plan *plan)
+{
+    memory_free(plan->dispatches);
+    memory_free(plan->first_dispatch);
+    memory_free(plan->waits);
+    *plan = (struct metal_plan){0};
+}

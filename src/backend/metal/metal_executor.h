@@ -143,9 +143,9 @@ struct compiling {
 
 /* metal_compile.c */
 enum salvo_status metal_plan_compile(struct compiling *compiling);
-void metal_plan_close(struct metal_plan *plan);
 
 /* metal_dispatch.c */
+void metal_plan_close(struct metal_plan *plan);
 /* Adds a dispatch for an op; `constants` may be NULL. Then its bindings, in the order of the kernel. */
 enum salvo_status metal_add_dispatch(struct compiling *compiling, const char *kernel,
     const uint32_t *constants, uint32_t threads, struct metal_dispatch **out);
@@ -169,7 +169,7 @@ struct group_fusion {
 struct group_fusion metal_matmul_fusion(const struct compiling *compiling, const struct group *group);
 struct group_fusion metal_attend_fusion(const struct compiling *compiling, const struct group *group);
 
-/* metal_rows.c, metal_matmul.c, metal_attend.c: the dispatch of an op. */
+/* metal_rows.c, metal_choose.c, metal_attend.c: the dispatch of an op. */
 enum salvo_status metal_compile_row_op(struct compiling *compiling, const struct op *op);
 enum salvo_status metal_compile_matmul(
     struct compiling *compiling, const struct op *op, const struct group_fusion *fusion);
@@ -179,14 +179,9 @@ enum salvo_status metal_compile_attend(
 enum salvo_status metal_compile_wkv7(struct compiling *compiling, const struct op *op);
 enum salvo_status metal_compile_sample(struct compiling *compiling, const struct op *op);
 
-/* The dispatch of a matmul with this shape. */
+/* metal_matmul.c: the dispatch of a matmul with this shape. */
 enum salvo_status metal_add_matmul(struct compiling *compiling, const struct op *op,
     const struct group_fusion *fusion, struct matmul_shape shape);
-
-/* metal_choose.c: the shape of a batch's matmuls, and the fastest one of this kind of matmul. */
-struct matmul_shape metal_default_shape(void);
-enum salvo_status metal_choose_shape(struct compiling *compiling, const struct op *op,
-    const struct group_fusion *fusion, struct matmul_kind kind, struct matmul_shape *out);
 
 /* metal_encode.c: the dispatches of `tokens` tokens of a step as one command buffer, committed. The last one
  * of a step signals its end. */

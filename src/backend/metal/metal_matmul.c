@@ -127,18 +127,3 @@ enum salvo_status metal_add_matmul(struct compiling *compiling, const struct op 
 cleanup:
     return status;
 }
-
-enum salvo_status metal_compile_matmul(
-    struct compiling *compiling, const struct op *op, const struct group_fusion *fusion)
-{
-    enum salvo_status status = SALVO_OK;
-    const struct program_buffer *weight = &compiling->executor->program->buffers[op->inputs[0]];
-    const struct matmul_kind kind = {weight->type, (uint32_t)weight->columns,
-        op->matmul.rounding == ROUNDING_F16, fusion->norm != NULL, fusion->gated != NULL};
-    struct matmul_shape shape = metal_default_shape();
-    if (compiling->plan->lowered.capacity[op->rows] == 1)
-        TRY(metal_choose_shape(compiling, op, fusion, kind, &shape));
-    TRY(metal_add_matmul(compiling, op, fusion, shape));
-cleanup:
-    return status;
-}
