@@ -452,13 +452,17 @@ class Commands(Pulling):
         subprocess.run([MAKE_WORDS, "llama-tiny", self.path("words.gguf")], check=True)
         for signal in ("terminate", "kill"):
             server = self.start("serve", "-m", "words", "--port", "0", "--backend", "cpu", "--alias", "me")
-            line = server.stderr.readline()
-            if "without libevent" in line:
+            lines = []
+            for line in server.stderr:
+                lines.append(line.strip())
+                if "is ready" in line:
+                    break
+            if any("without libevent" in line for line in lines):
                 server.communicate()
                 return
-            self.assertIn("is ready", server.stderr.readline())
             found, = json.loads(self.salvo("ps", "--json"))["servers"]
-            self.assertEqual((found["pid"], found["address"], found["models"]), (server.pid, line.removeprefix("listening on ").strip(), "me"))
+            address, = (line.removeprefix("listening on ") for line in lines if line.startswith("listening on "))
+            self.assertEqual((found["pid"], found["address"], found["models"]), (server.pid, address, "me"))
             self.assertIn(f"{server.pid}", self.salvo("ps"))
             getattr(server, signal)()
             server.communicate(timeout=60)
