@@ -33,13 +33,14 @@ static bool read_result(
 {
     const struct api_value *content = api_member(block, "content"), *id = api_member(block, "tool_use_id");
     struct buffer all = {0};
-    bool ok = true;
-    if (!id || id->kind != JSON_STRING)
+    bool ok = true, is_error = false; /* the text of the result tells it to the model */
+    if (!api_get_bool(block, "is_error", &is_error, error))
+        return false;
+    if (!id || id->kind != JSON_STRING || !id->text.size)
         return api_fail(error, 400, field, "'%s': expected a string as 'tool_use_id'", field);
-    if (!content || content->kind == JSON_STRING) {
-        api_build_result(builder, id, NULL, content ? content->text : (struct salvo_text){"", 0});
-        return true;
-    }
+    if (!content || content->kind == JSON_STRING)
+        return api_build_result(
+            builder, field, id, NULL, content ? content->text : (struct salvo_text){"", 0}, error);
     if (content->kind != JSON_ARRAY_BEGIN)
         return api_fail(
             error, 400, field, "'%s': expected a string or blocks as the result of a tool", field);
@@ -55,12 +56,23 @@ static bool read_result(
         if (all.size)
             memcpy(kept, all.data, all.size);
         kept[all.size] = 0;
-        api_build_result(builder, id, NULL, (struct salvo_text){kept, all.size});
+        ok = api_build_result(builder, field, id, NULL, (struct salvo_text){kept, all.size}, error);
     } else if (ok) {
         ok = api_out_of_memory(error);
     }
     buffer_free(&all);
     return ok;
+}
+
+static bool read_call(
+    struct api_builder *builder, const struct api_value *block, const char *field, struct api_error *error)
+{
+    const struct api_value *id = api_member(block, "id"), *input = api_member(block, "input");
+    if (!id || id->kind != JSON_STRING || !id->text.size)
+        return api_fail(error, 400, field, "'%s': expected a string as 'id' of a call", field);
+    if (!input || input->kind != JSON_OBJECT_BEGIN)
+        return api_fail(error, 400, field, "'%s': expected an object as 'input' of a call", field);
+    return api_build_call(builder, field, id, api_member(block, "name"), input, error);
 }
 
 static bool read_block(struct api_builder *builder, const char *role, const char *field,
@@ -75,11 +87,8 @@ static bool read_block(struct api_builder *builder, const char *role, const char
         api_build_reasoning(builder, thoughts->text);
         return true;
     }
-    if (api_is_text(type, "tool_use") && is_assistant) {
-        api_build_call(
-            builder, api_member(block, "id"), api_member(block, "name"), api_member(block, "input"));
-        return true;
-    }
+    if (api_is_text(type, "tool_use") && is_assistant)
+        return read_call(builder, block, field, error);
     if (api_is_text(type, "tool_result") && strcmp(role, "user") == 0)
         return read_result(builder, block, field, error);
     if (!read_text(block, field, &text, error))
@@ -134,9 +143,10 @@ static bool read_tools(struct api_builder *builder, struct api_request *request,
         return api_fail(error, 400, "tools", "'tools': expected an array of tools");
     for (const struct api_value *tool = tools ? tools->first : NULL; tool; tool = tool->next) {
         const struct api_value *kind = api_member(tool, "type");
+        if (tool->kind != JSON_OBJECT_BEGIN || (kind && kind->kind != JSON_STRING))
+            return api_fail(error, 400, "tools", "'tools': expected objects");
         if (!kind || api_is_text(kind, "custom"))
-            api_build_tool(builder, api_member(tool, "name"), api_member(tool, "description"),
-                api_member(tool, "input_schema"));
+            api_build_tool(builder, tool, "input_schema");
     }
     choice.none = api_is_text(type, "none");
     choice.required = api_is_text(type, "any");

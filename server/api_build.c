@@ -15,7 +15,8 @@ struct api_builder api_builder_new(struct api_document *document)
         .messages = api_list_new(JSON_ARRAY_BEGIN),
         .parts = api_list_new(JSON_ARRAY_BEGIN),
         .calls = api_list_new(JSON_ARRAY_BEGIN),
-        .tools = api_list_new(JSON_ARRAY_BEGIN)};
+        .tools = api_list_new(JSON_ARRAY_BEGIN),
+        .history = {.document = document}};
 }
 
 void api_list_add(
@@ -96,26 +97,29 @@ void api_build_reasoning(struct api_builder *builder, struct salvo_text text)
 
 static const struct salvo_text function_type = {"function", 8};
 
-void api_build_call(struct api_builder *builder, const struct api_value *id, const struct api_value *name,
-    const struct api_value *arguments)
+bool api_build_call(struct api_builder *builder, const char *field, const struct api_value *id,
+    const struct api_value *name, const struct api_value *arguments, struct api_error *error)
 {
     struct api_list call = api_list_new(JSON_OBJECT_BEGIN), function = api_list_new(JSON_OBJECT_BEGIN);
+    if (!api_history_call(&builder->history, field, id, name, arguments, error))
+        return false;
     begin_message(builder, "assistant");
-    if (name)
-        api_list_add(builder, &function, "name", name);
-    if (arguments)
-        api_list_add(builder, &function, "arguments", arguments);
+    api_list_add(builder, &function, "name", name);
+    api_list_add(builder, &function, "arguments", arguments);
     if (id)
         api_list_add(builder, &call, "id", id);
     api_list_add_text(builder, &call, "type", function_type);
     api_list_add(builder, &call, "function", &function.value);
     api_list_add(builder, &builder->calls, "", &call.value);
+    return true;
 }
 
-void api_build_result(struct api_builder *builder, const struct api_value *id, const struct api_value *name,
-    struct salvo_text text)
+bool api_build_result(struct api_builder *builder, const char *field, const struct api_value *id,
+    const struct api_value *name, struct salvo_text text, struct api_error *error)
 {
     struct api_list message = api_list_new(JSON_OBJECT_BEGIN);
+    if (!api_history_result(&builder->history, field, id, name, error))
+        return false;
     end_message(builder);
     api_list_add_text(builder, &message, "role", (struct salvo_text){"tool", 4});
     if (id)
@@ -124,21 +128,22 @@ void api_build_result(struct api_builder *builder, const struct api_value *id, c
         api_list_add(builder, &message, "name", name);
     api_list_add_text(builder, &message, "content", text);
     api_list_add(builder, &builder->messages, "", &message.value);
+    return true;
 }
 
-void api_build_tool(struct api_builder *builder, const struct api_value *name,
-    const struct api_value *description, const struct api_value *parameters)
+void api_build_tool(struct api_builder *builder, const struct api_value *tool, const char *parameters)
 {
-    struct api_list tool = api_list_new(JSON_OBJECT_BEGIN), function = api_list_new(JSON_OBJECT_BEGIN);
-    if (name)
-        api_list_add(builder, &function, "name", name);
-    if (description)
-        api_list_add(builder, &function, "description", description);
-    if (parameters)
-        api_list_add(builder, &function, "parameters", parameters);
-    api_list_add_text(builder, &tool, "type", function_type);
-    api_list_add(builder, &tool, "function", &function.value);
-    api_list_add(builder, &builder->tools, "", &tool.value);
+    const char *const from[] = {"name", "description", parameters, "strict"};
+    static const char *const to[] = {"name", "description", "parameters", "strict"};
+    struct api_list made = api_list_new(JSON_OBJECT_BEGIN), function = api_list_new(JSON_OBJECT_BEGIN);
+    for (size_t i = 0; i < sizeof to / sizeof *to; i++) {
+        const struct api_value *member = api_member(tool, from[i]);
+        if (member)
+            api_list_add(builder, &function, to[i], member);
+    }
+    api_list_add_text(builder, &made, "type", function_type);
+    api_list_add(builder, &made, "function", &function.value);
+    api_list_add(builder, &builder->tools, "", &made.value);
 }
 
 bool api_build_tools(struct api_builder *builder, const struct api_tool_choice *choice,
@@ -171,5 +176,5 @@ bool api_build_messages(struct api_builder *builder, struct api_request *request
     api_list_add(builder, &root, "messages", &builder->messages.value);
     if (builder->failed)
         return api_out_of_memory(error);
-    return api_read_messages(&root.value, request, error);
+    return api_history_end(&builder->history, NULL, error) && api_read_messages(&root.value, request, error);
 }

@@ -2,6 +2,7 @@
 #ifndef SERVER_API_BUILD_H
 #define SERVER_API_BUILD_H
 
+#include "api_history.h"
 #include "api_request.h"
 
 /* An array or object that grows. */
@@ -19,6 +20,7 @@ struct api_builder {
     struct api_list tools; /* in the form of OpenAI */
     const char *role;      /* of the message that is not in `messages` yet; NULL: none */
     struct salvo_text reasoning;
+    struct api_history history;
 };
 
 struct api_builder api_builder_new(struct api_document *document);
@@ -35,15 +37,16 @@ void api_list_add_bool(struct api_builder *builder, struct api_list *list, const
 void api_build_text(struct api_builder *builder, const char *role, struct salvo_text text);
 /* The thoughts before the answer of the assistant. */
 void api_build_reasoning(struct api_builder *builder, struct salvo_text text);
-/* A call of a tool by the assistant, with a JSON object or its text as arguments. */
-void api_build_call(struct api_builder *builder, const struct api_value *id, const struct api_value *name,
-    const struct api_value *arguments);
-/* Adds the result of a tool call. `id` and `name` may be NULL. */
-void api_build_result(struct api_builder *builder, const struct api_value *id, const struct api_value *name,
-    struct salvo_text text);
-/* A tool that the model may call. `description` and `parameters` may be NULL. */
-void api_build_tool(struct api_builder *builder, const struct api_value *name,
-    const struct api_value *description, const struct api_value *parameters);
+/* A call of a tool by the assistant, with a JSON object or its text as arguments. `field` is its place in the
+ * request, for errors; what the request lacks is NULL. False after an error. */
+bool api_build_call(struct api_builder *builder, const char *field, const struct api_value *id,
+    const struct api_value *name, const struct api_value *arguments, struct api_error *error);
+/* Adds the result of a tool call. */
+bool api_build_result(struct api_builder *builder, const char *field, const struct api_value *id,
+    const struct api_value *name, struct salvo_text text, struct api_error *error);
+/* A tool that the model may call: an object with `name`, `description` and `strict`. `parameters` is the name
+ * of its member with their schema. */
+void api_build_tool(struct api_builder *builder, const struct api_value *tool, const char *parameters);
 
 /* Which tools must be called. All zeros: those that the model chooses. */
 struct api_tool_choice {

@@ -33,21 +33,24 @@ static bool read_message(
         return api_fail(error, 400, field, "'%s.content': expected a string", field);
     if (!refuse_images(message, error))
         return false;
-    if (api_is_text(role, "tool")) {
-        api_build_result(builder, api_member(message, "tool_call_id"), api_member(message, "tool_name"),
-            content ? content->text : (struct salvo_text){"", 0});
-        return true;
-    }
-    if (thoughts && thoughts->kind == JSON_STRING && thoughts->text.size && api_is_text(role, "assistant"))
+    if (thoughts && thoughts->kind != JSON_STRING)
+        return api_fail(error, 400, field, "'%s.thinking': expected a string", field);
+    if (api_is_text(role, "tool"))
+        return api_build_result(builder, field, api_member(message, "tool_call_id"),
+            api_member(message, "tool_name"), content ? content->text : (struct salvo_text){"", 0}, error);
+    if (thoughts && thoughts->text.size && api_is_text(role, "assistant"))
         api_build_reasoning(builder, thoughts->text);
     if (!calls || (content && content->text.size))
         api_build_text(builder, role->text.data, content ? content->text : (struct salvo_text){"", 0});
     if (calls && calls->kind != JSON_ARRAY_BEGIN)
         return api_fail(error, 400, field, "'%s.tool_calls': expected an array of calls", field);
+    if (calls && calls->count && !api_is_text(role, "assistant"))
+        return api_fail(error, 400, field, "'%s.tool_calls': only the assistant calls tools", field);
     for (const struct api_value *call = calls ? calls->first : NULL; call; call = call->next) {
         const struct api_value *function = api_member(call, "function");
-        api_build_call(
-            builder, api_member(call, "id"), api_member(function, "name"), api_member(function, "arguments"));
+        if (!api_build_call(builder, field, api_member(call, "id"), api_member(function, "name"),
+                api_member(function, "arguments"), error))
+            return false;
     }
     return true;
 }
@@ -75,6 +78,7 @@ static bool read_chat(struct api_request *request, struct api_error *error)
         request->only_load = true;
         return true;
     }
+    builder.history.ids_are_optional = true;
     for (const struct api_value *message = messages->first; message; message = message->next, index++) {
         if (!read_message(&builder, message, index, error))
             return false;

@@ -1,5 +1,6 @@
 #include "api_request.h"
 
+#include "api_history.h"
 #include "api_tools.h"
 
 #include <float.h>
@@ -277,13 +278,19 @@ static bool check_content(const struct api_value *content, size_t index, struct 
 
 static bool check_message(const struct api_value *message, size_t index, struct api_error *error)
 {
+    static const char *const texts[] = {"name", "reasoning_content"};
     const struct api_value *role = api_member(message, "role"), *content = api_member(message, "content");
     char name[32];
     snprintf(name, sizeof name, "messages[%zu]", index);
     if (message->kind != JSON_OBJECT_BEGIN)
         return api_fail(error, 400, name, "'%s': expected an object with 'role' and 'content'", name);
-    if (!role || role->kind != JSON_STRING || strlen(role->text.data) != role->text.size)
+    if (!role || role->kind != JSON_STRING || !role->text.size || strlen(role->text.data) != role->text.size)
         return api_fail(error, 400, name, "'%s.role': expected a string", name);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const struct api_value *text = api_member(message, texts[i]);
+        if (text && text->kind != JSON_STRING)
+            return api_fail(error, 400, name, "'%s.%s': expected a string", name, texts[i]);
+    }
     if (content)
         return check_content(content, index, error);
     if (!has_role(message, "assistant") || !api_member(message, "tool_calls"))
@@ -325,6 +332,13 @@ bool api_read_messages(const struct api_value *root, struct api_request *request
     request->messages = messages;
     request->template_variables = variables;
     return true;
+}
+
+/* A conversation may end with calls if no answer follows it. */
+static bool read_history(struct api_request *request, struct api_error *error)
+{
+    const bool no_answer = request->style == API_TEMPLATE || request->no_generation_prompt;
+    return api_check_history(&request->document, request->messages, no_answer, error);
 }
 
 static bool check_logit_bias(const struct api_value *bias, struct api_error *error)
@@ -407,7 +421,7 @@ bool api_read_openai(
            (has_messages            ? api_read_messages(root, request, error)
                : request->is_infill ? read_infill(root, request, error)
                                     : read_prompt(root, request, error)) &&
-           (!has_messages || api_read_tools(root, request, error)) &&
+           (!has_messages || (read_history(request, error) && api_read_tools(root, request, error))) &&
            api_read_sampler(root, &request->sampler, error) &&
            api_read_stops(api_member(root, "stop"), "stop", request, error) &&
            read_max_tokens(root, defaults, request, error) && read_logprobs(root, request, error) &&

@@ -49,8 +49,16 @@ static bool read_result(
     const struct api_value *id = api_member(item, "call_id"), *output = api_member(item, "output");
     if (!id || id->kind != JSON_STRING || !output || output->kind != JSON_STRING)
         return api_fail(error, 400, field, "'%s': expected strings as 'call_id' and 'output'", field);
-    api_build_result(builder, id, NULL, output->text);
-    return true;
+    return api_build_result(builder, field, id, NULL, output->text, error);
+}
+
+static bool read_call(
+    struct api_builder *builder, const struct api_value *item, const char *field, struct api_error *error)
+{
+    const struct api_value *id = api_member(item, "call_id");
+    if (!id || id->kind != JSON_STRING || !id->text.size)
+        return api_fail(error, 400, field, "'%s': expected a string as 'call_id' of a call", field);
+    return api_build_call(builder, field, id, api_member(item, "name"), api_member(item, "arguments"), error);
 }
 
 static bool read_item(
@@ -63,11 +71,8 @@ static bool read_item(
         return api_fail(error, 400, field, "'%s': expected an object", field);
     if (api_is_text(type, "reasoning"))
         return true; /* of an earlier answer */
-    if (api_is_text(type, "function_call")) {
-        api_build_call(
-            builder, api_member(item, "call_id"), api_member(item, "name"), api_member(item, "arguments"));
-        return true;
-    }
+    if (api_is_text(type, "function_call"))
+        return read_call(builder, item, field, error);
     if (api_is_text(type, "function_call_output"))
         return read_result(builder, item, field, error);
     if (type && !api_is_text(type, "message"))
@@ -90,9 +95,11 @@ static bool read_tools(struct api_builder *builder, struct api_request *request,
     if (tools && tools->kind != JSON_ARRAY_BEGIN)
         return api_fail(error, 400, "tools", "'tools': expected an array of tools");
     for (const struct api_value *tool = tools ? tools->first : NULL; tool; tool = tool->next) {
-        if (api_is_text(api_member(tool, "type"), "function"))
-            api_build_tool(builder, api_member(tool, "name"), api_member(tool, "description"),
-                api_member(tool, "parameters"));
+        const struct api_value *type = api_member(tool, "type");
+        if (!type || type->kind != JSON_STRING)
+            return api_fail(error, 400, "tools", "'tools': expected objects with a 'type'");
+        if (api_is_text(type, "function"))
+            api_build_tool(builder, tool, "parameters");
     }
     if (!api_get_bool(root, "parallel_tool_calls", &several, error))
         return false;
@@ -100,6 +107,11 @@ static bool read_tools(struct api_builder *builder, struct api_request *request,
     choice.required = api_is_text(asked, "required");
     choice.name = api_is_text(api_member(asked, "type"), "function") ? api_member(asked, "name") : NULL;
     choice.one_call = !several;
+    if (asked && !choice.none && !choice.required && !choice.name && !api_is_text(asked, "auto")) {
+        return api_fail(error, 400, "tool_choice",
+            "'tool_choice': expected \"auto\", \"none\", \"required\" or an object of the type \"function\" "
+            "with a 'name'");
+    }
     return api_build_tools(builder, &choice, request, error);
 }
 

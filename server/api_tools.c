@@ -30,32 +30,21 @@ static bool read_choice(const struct api_value *choice, struct api_request *requ
     return true;
 }
 
-static bool check_call(const struct api_value *call, const char *field, struct api_error *error)
+/* Members of functions whose names the library does not check. */
+static bool check_tools(const struct api_value *tools, struct api_error *error)
 {
-    const struct api_value *function = api_member(call, "function"), *name = api_member(function, "name"),
-                           *arguments = api_member(function, "arguments");
-    if (!name || name->kind != JSON_STRING)
-        return api_fail(error, 400, field, "'%s': expected calls with a function's name", field);
-    if (!arguments || (arguments->kind != JSON_STRING && arguments->kind != JSON_OBJECT_BEGIN))
-        return api_fail(error, 400, field, "'%s': expected the arguments of each call as a string", field);
-    return true;
-}
-
-/* Calls in the history. */
-static bool check_messages(const struct api_value *messages, struct api_error *error)
-{
-    size_t index = 0;
-    for (const struct api_value *message = messages ? messages->first : NULL; message;
-         message = message->next, index++) {
-        const struct api_value *calls = api_member(message, "tool_calls");
-        char field[48];
-        snprintf(field, sizeof field, "messages[%zu].tool_calls", index);
-        if (calls && calls->kind != JSON_ARRAY_BEGIN)
-            return api_fail(error, 400, field, "'%s': expected an array of calls", field);
-        for (const struct api_value *call = calls ? calls->first : NULL; call; call = call->next) {
-            if (!check_call(call, field, error))
-                return false;
-        }
+    for (const struct api_value *tool = tools ? tools->first : NULL; tool; tool = tool->next) {
+        const struct api_value *function = api_member(tool, "function"),
+                               *description = api_member(function, "description"),
+                               *parameters = api_member(function, "parameters");
+        bool strict = false; /* the library reads it */
+        if (description && description->kind != JSON_STRING)
+            return api_fail(error, 400, "tools", "'tools': expected a string as the description of a tool");
+        if (parameters && parameters->kind != JSON_OBJECT_BEGIN)
+            return api_fail(error, 400, "tools",
+                "'tools': expected a JSON Schema, an object, for the parameters of a tool");
+        if (!api_get_bool(function, "strict", &strict, error))
+            return false;
     }
     return true;
 }
@@ -65,11 +54,12 @@ bool api_read_tools(const struct api_value *root, struct api_request *request, s
     const struct api_value *tools = api_member(root, "tools");
     if (tools && tools->kind != JSON_ARRAY_BEGIN)
         return api_fail(error, 400, "tools", "'tools': expected an array of tools");
+    if (!check_tools(tools, error))
+        return false;
     request->tools = tools && tools->count ? tools : NULL;
     request->tool_parallel = true;
     if (!read_choice(api_member(root, "tool_choice"), request, error) ||
-        !api_get_bool(root, "parallel_tool_calls", &request->tool_parallel, error) ||
-        !check_messages(request->messages, error))
+        !api_get_bool(root, "parallel_tool_calls", &request->tool_parallel, error))
         return false;
     if (request->tools && request->constraint_field)
         return api_fail(
@@ -118,6 +108,9 @@ static bool write_arguments(struct json_writer *json, const struct api_model *mo
 {
     struct api_document document = {0};
     struct buffer text = {0};
+    static const struct api_value none = {.kind = JSON_OBJECT_BEGIN};
+    if (arguments->kind == JSON_STRING && !arguments->text.size)
+        arguments = &none;
     const bool is_text = arguments->kind == JSON_STRING;
     if (is_text == (bool)salvo_tool_form_info(model->form)->arguments_are_text) {
         api_write_value(json, arguments);
@@ -130,12 +123,12 @@ static bool write_arguments(struct json_writer *json, const struct api_model *mo
         buffer_free(&text);
         return own.status == SALVO_OK || api_out_of_memory(error);
     }
-    const bool ok = api_document_parse(arguments->text.data, arguments->text.size, &document, error) &&
-                    document.root->kind == JSON_OBJECT_BEGIN;
+    /* It was checked that the text is JSON. */
+    const bool ok = api_document_parse(arguments->text.data, arguments->text.size, &document, error);
     if (ok)
         api_write_value(json, document.root);
     api_document_free(&document);
-    return ok || api_fail(error, 400, "messages", "'messages': the arguments of a call are no JSON object");
+    return ok;
 }
 
 /* An id for a call or a result that has none, as in the dialect of Ollama: many templates need one, some of

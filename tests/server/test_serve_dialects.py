@@ -329,7 +329,7 @@ class Tools(Dialects):
             count = self.ok("/v1/messages/count_tokens", {"messages": [*history[:2], {"role": "user", "content": [result]}], "tools": [self.MINE]}).json
             self.assertEqual(count["input_tokens"], self.prompt())
         for change, words in (({"tool_choice": {"type": "x"}}, "tool_choice"), ({"tools": 1}, "tools"), ({"tools": [{"name": 1}]}, "tools"),
-                              ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}]}, "calls"),
+                              ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}]}, "'input' of a call"),
                               ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "tool_use_id")):
             answer = self.server.post("/v1/messages", {**body, **change})
             self.assertEqual((answer.status, answer.json["error"]["type"]), (400, "invalid_request_error"), answer.body)

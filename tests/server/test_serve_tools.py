@@ -68,7 +68,7 @@ class Tools(unittest.TestCase):
                 self.assertEqual((body["finish_reason"], body["message"]["content"]), ("tool_calls", None), body)
                 self.assertEqual(len(body["message"]["tool_calls"]), 1)
                 self.check_call(body["message"]["tool_calls"][0], "add")
-                messages = [*HISTORY[:1], {**HISTORY[1], "tool_calls": [{**HISTORY[1]["tool_calls"][0], "id": "functions.add:0"}]}, HISTORY[2]]
+                messages = [*HISTORY[:1], {**HISTORY[1], "tool_calls": [{**HISTORY[1]["tool_calls"][0], "id": "functions.add:0"}]}, {**HISTORY[2], "tool_call_id": "functions.add:0"}]
                 prompt = server.post("/apply-template", {"messages": messages if family == "kimi" else HISTORY, "tools": [ADD]}).json["prompt"]
                 self.assertRegex(prompt.split("What is it?")[1], r"add(?s:.){1,60}12(?s:.)*x(?s:.)*twelve")
                 self.assertIn("add", prompt.split("What is it?")[0] + prompt)
@@ -131,7 +131,7 @@ class Tools(unittest.TestCase):
                      {"tools": [{**ADD, "function": {**ADD["function"], "parameters": {"divisibleBy": 2}}}]},
                      {"messages": USER + [{"role": "assistant", "tool_calls": [bad_call]}]},
                      {"messages": USER + [{"role": "assistant", "tool_calls": [{}]}]},
-                     {"messages": USER + [{"role": "assistant", "tool_calls": 1}]}, {"response_format": {"type": "json_object"}}):
+                     {"messages": USER + [{"role": "assistant", "tool_calls": 1}]}, {"messages": USER + HISTORY[2:]}, {"response_format": {"type": "json_object"}}):
             self.chat(server, 400, **more)
 
     def test_variables_of_the_template_end_reasoning(self):
