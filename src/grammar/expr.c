@@ -96,6 +96,16 @@ const struct expr *expr_set(struct expr_pool *pool, const struct byte_set *set)
     return expr;
 }
 
+const struct expr *expr_unique(struct expr_pool *pool, char byte)
+{
+    struct expr *expr = new_expr(pool, EXPR_SET);
+    if (!expr)
+        return &none;
+    byte_set_add(&expr->set, (unsigned char)byte, (unsigned char)byte);
+    expr->unique = true;
+    return expr;
+}
+
 const struct expr *expr_range(struct expr_pool *pool, unsigned first, unsigned last)
 {
     struct byte_set set = {{0}};

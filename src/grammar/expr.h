@@ -53,6 +53,7 @@ struct expr {
     struct byte_set set;
     const struct dfa *dfa;
     bool is_character; /* one character in every spelling of JSON */
+    bool unique;       /* EXPR_SET: of an array with unique items; see unique.h */
     bool free;         /* EXPR_DFA: free text before a trigger, where control tokens are allowed */
 };
 
@@ -87,6 +88,8 @@ const struct expr *expr_empty(void);
 const struct expr *expr_literal(struct expr_pool *pool, const char *data, size_t size);
 const struct expr *expr_string(struct expr_pool *pool, const char *text);
 const struct expr *expr_set(struct expr_pool *pool, const struct byte_set *set);
+/* `[`, `,` or `]` of an array with unique items. */
+const struct expr *expr_unique(struct expr_pool *pool, char byte);
 const struct expr *expr_range(struct expr_pool *pool, unsigned first, unsigned last);
 const struct expr *expr_sequence(struct expr_pool *pool, const struct expr *const *items, size_t count);
 const struct expr *expr_either(struct expr_pool *pool, const struct expr *const *items, size_t count);

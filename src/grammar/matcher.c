@@ -1,30 +1,8 @@
-#include "grammar/matcher.h"
-
 #include "base/memory.h"
+#include "grammar/matcher_parts.h"
 #include "grammar/string_tokens.h"
 
-#include <pthread.h>
 #include <string.h>
-
-struct salvo_grammar {
-    pthread_mutex_t lock;
-    struct network network;
-    struct states states;
-    const struct token_trie *trie;
-    struct salvo_grammar_matcher *matchers, *worker; /* all, and the last that used the states */
-    uint32_t *path;                                  /* states along the current branch of the trie */
-    struct control_token *controls;
-    size_t control_count;
-    char *control_texts;
-};
-
-struct salvo_grammar_matcher {
-    struct salvo_grammar *grammar;
-    struct salvo_grammar_matcher *previous, *next; /* of the grammar */
-    uint32_t *history; /* the state after each step, first state first; STATE_DEAD: ended */
-    size_t count, capacity;
-    size_t work; /* items made for it */
-};
 
 enum { MOST_WORK = 50000000 }; /* of a matcher: an ambiguous grammar cannot take minutes */
 
@@ -137,6 +115,7 @@ enum salvo_status matcher_copy(
     TRY(NEW(&copy, 1));
     copy->capacity = matcher->capacity;
     TRY(NEW(&copy->history, copy->capacity));
+    TRY(unique_copy(&matcher->unique, &copy->unique));
     copy->grammar = matcher->grammar;
     /* In the list before its states are read: a collection between the two would renumber them. */
     enlist(copy);
@@ -148,6 +127,8 @@ enum salvo_status matcher_copy(
     *out = copy;
     copy = NULL;
 cleanup:
+    if (copy)
+        memory_free(copy->history);
     memory_free(copy);
     return status;
 }
@@ -168,6 +149,7 @@ void matcher_close(struct salvo_grammar_matcher *matcher)
         grammar->worker = NULL;
     states_release(&grammar->states);
     pthread_mutex_unlock(&grammar->lock);
+    unique_free(&matcher->unique);
     memory_free(matcher->history);
     memory_free(matcher);
 }
@@ -216,6 +198,8 @@ static enum salvo_status push(struct salvo_grammar_matcher *matcher, uint32_t st
         TRY(RESIZE(&matcher->history, matcher->capacity * 2));
         matcher->capacity *= 2;
     }
+    if (matcher->grammar->network.unique)
+        TRY(unique_keep(&matcher->unique));
     matcher->history[matcher->count++] = state;
 cleanup:
     return status;
@@ -238,6 +222,14 @@ static enum salvo_status walk(
     return SALVO_OK;
 }
 
+/* The state after bytes that follow the matcher's text. Until `push`, the text can return. */
+static enum salvo_status advance(
+    struct salvo_grammar_matcher *matcher, struct salvo_text bytes, uint32_t *state, size_t *out_taken)
+{
+    return matcher->grammar->network.unique ? unique_walk(matcher, bytes, state, out_taken)
+                                            : walk(matcher->grammar, bytes, state, out_taken);
+}
+
 enum salvo_status matcher_append(
     struct salvo_grammar_matcher *matcher, const char *data, size_t size, size_t *out_taken)
 {
@@ -250,11 +242,12 @@ enum salvo_status matcher_append(
         TRY(fail(SALVO_ERROR_ARGUMENT, "the text has ended: nothing can follow"));
     TRY(begin_work(matcher));
     state = current(matcher);
-    TRY(walk(grammar, (struct salvo_text){data, size}, &state, &taken));
+    TRY(advance(matcher, (struct salvo_text){data, size}, &state, &taken));
     if (taken < size)
         TRY(fail(SALVO_ERROR_ARGUMENT, "the grammar does not allow byte %zu of the text", taken + 1));
     TRY(push(matcher, state));
 cleanup:
+    unique_return(&matcher->unique);
     pthread_mutex_unlock(&grammar->lock);
     if (out_taken)
         *out_taken = taken;
@@ -286,14 +279,16 @@ enum salvo_status matcher_accept(struct salvo_grammar_matcher *matcher, uint32_t
     if (control) {
         text = control->text;
     } else if (trie->uses[token] == TOKEN_IS_NEVER && grammar->states.list[state]->free) {
+        matcher->unique.place = (struct unique_place){0};
         TRY(push(matcher, STATE_FIRST)); /* it has no text: a trigger cannot contain it */
         goto cleanup;
     }
-    TRY(walk(grammar, text, &state, &taken));
+    TRY(advance(matcher, text, &state, &taken));
     if (taken < text.size || text.size == 0)
         TRY(fail(SALVO_ERROR_ARGUMENT, "the grammar does not allow token %u here", token));
     TRY(push(matcher, state));
 cleanup:
+    unique_return(&matcher->unique);
     pthread_mutex_unlock(&grammar->lock);
     return status;
 }
@@ -327,6 +322,8 @@ enum salvo_status matcher_rollback(struct salvo_grammar_matcher *matcher, size_t
             SALVO_ERROR_ARGUMENT, "cannot roll back %zu steps: there are %zu", steps, matcher->count - 1);
     pthread_mutex_lock(&matcher->grammar->lock);
     matcher->count -= steps;
+    if (matcher->grammar->network.unique)
+        unique_go_back(&matcher->unique, matcher->count - 1);
     states_release(&matcher->grammar->states);
     pthread_mutex_unlock(&matcher->grammar->lock);
     return SALVO_OK;
@@ -566,6 +563,8 @@ enum salvo_status matcher_mask(struct salvo_grammar_matcher *matcher, uint32_t *
     } else {
         memcpy(out, state->mask, grammar->states.mask_bytes);
     }
+    if (grammar->network.unique)
+        TRY(unique_restrict(matcher, current(matcher), out));
 cleanup:
     pthread_mutex_unlock(&grammar->lock);
     return status;
@@ -580,13 +579,17 @@ enum salvo_status matcher_bytes(struct salvo_grammar_matcher *matcher, struct by
     if (current(matcher) != STATE_DEAD) {
         TRY(begin_work(matcher));
         for (unsigned byte = 0; byte < 256; byte++) {
-            uint32_t next;
-            TRY(states_step(&grammar->states, current(matcher), grammar->network.class_of[byte], &next));
-            if (next != STATE_DEAD)
+            const char text = (char)byte;
+            uint32_t state = current(matcher);
+            size_t taken;
+            TRY(advance(matcher, (struct salvo_text){&text, 1}, &state, &taken));
+            unique_return(&matcher->unique);
+            if (taken)
                 byte_set_add(out, byte, byte);
         }
     }
 cleanup:
+    unique_return(&matcher->unique);
     pthread_mutex_unlock(&grammar->lock);
     return status;
 }
@@ -624,7 +627,14 @@ enum salvo_status matcher_forced(
         out[(*out_size)++] = (char)only;
         state = after;
     }
+    if (grammar->network.unique && *out_size) {
+        const struct salvo_text text = {out, *out_size};
+        state = current(matcher);
+        TRY(unique_walk(matcher, text, &state, out_size));
+        *out_ends = *out_ends && *out_size == text.size;
+    }
 cleanup:
+    unique_return(&matcher->unique);
     pthread_mutex_unlock(&grammar->lock);
     return status;
 }

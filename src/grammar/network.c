@@ -200,7 +200,10 @@ static uint32_t build(struct rule_context *context, const struct expr *expr, uin
         }
         return at;
     case EXPR_SET:
-        return writer_set(&context->writer, &expr->set, next);
+        at = writer_set(&context->writer, &expr->set, next);
+        if (expr->unique && context->writer.status == SALVO_OK)
+            context->writer.network->unique = context->writer.network->nodes[at].unique = true;
+        return at;
     case EXPR_SEQUENCE:
         for (size_t i = expr->count; i-- > 0 && context->writer.status == SALVO_OK;)
             at = build(context, expr->items[i], at);

@@ -15,10 +15,11 @@ enum node_kind {
 };
 
 struct node {
-    uint8_t kind;  /* enum node_kind */
-    bool dead;     /* no text leads from here to the end of the rule */
-    bool empty;    /* the empty text leads from here to the end of the rule */
-    bool any_text; /* JSON: within a string, any text may follow */
+    uint8_t kind;      /* enum node_kind */
+    bool dead;         /* no text leads from here to the end of the rule */
+    bool empty;        /* the empty text leads from here to the end of the rule */
+    bool any_text : 1; /* JSON: within a string, any text may follow */
+    bool unique : 1;   /* NODE_SET: of an array with unique items; see unique.h */
     uint32_t next, other;
 };
 
@@ -31,6 +32,7 @@ struct network {
     uint32_t rule_count, rule_capacity;
     uint32_t root;                 /* the rule that texts must match */
     uint32_t character;            /* JSON Schema: the rule of one character of a string, + 1; 0: no JSON */
+    bool unique;                   /* some nodes are */
     uint32_t free_first, free_end; /* nodes that read free text before a trigger */
     struct byte_set *sets;
     uint32_t set_count, set_capacity;

@@ -283,7 +283,7 @@ static bool string_fits(struct schema *schema, const struct node_list *nodes, co
 bool schema_value_fits(struct schema *schema, const struct node_list *nodes, const struct json_value *value)
 {
     static const char *const array_keywords[] = {
-        "items", "prefixItems", "additionalItems", "minItems", "maxItems"};
+        "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains"};
     static const char *const object_keywords[] = {"properties", "required", "additionalProperties",
         "patternProperties", "minProperties", "maxProperties"};
     for (size_t i = 0; i < nodes->count; i++) {

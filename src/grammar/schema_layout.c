@@ -95,17 +95,31 @@ const struct expr *layout_pair(struct layout *layout, const struct expr *key, co
         layout->pool, key, layout->outer_space, expr_string(layout->pool, ":"), layout->space, value);
 }
 
-const struct expr *layout_comma(struct layout *layout)
+/* Punctuation, and the space around it. */
+static const struct expr *comma_with(struct layout *layout, const struct expr *comma)
 {
-    return EXPR_SEQUENCE_OF(layout->pool, layout->outer_space, expr_string(layout->pool, ","), layout->space);
+    return EXPR_SEQUENCE_OF(layout->pool, layout->outer_space, comma, layout->space);
 }
 
-const struct expr *layout_brackets(
-    struct layout *layout, const char *open, const struct expr *inside, const char *close)
+static const struct expr *brackets_with(
+    struct layout *layout, const struct expr *open, const struct expr *inside, const struct expr *close)
 {
-    struct expr_pool *pool = layout->pool;
-    return EXPR_SEQUENCE_OF(
-        pool, expr_string(pool, open), layout->space, inside, layout->space, expr_string(pool, close));
+    return EXPR_SEQUENCE_OF(layout->pool, open, layout->space, inside, layout->space, close);
+}
+
+static const struct expr *item_mark(struct layout *layout, char mark, bool unique)
+{
+    return unique ? expr_unique(layout->pool, mark) : expr_literal(layout->pool, &mark, 1);
+}
+
+const struct expr *layout_item_comma(struct layout *layout, bool unique)
+{
+    return comma_with(layout, item_mark(layout, ',', unique));
+}
+
+const struct expr *layout_item_brackets(struct layout *layout, const struct expr *inside, bool unique)
+{
+    return brackets_with(layout, item_mark(layout, '[', unique), inside, item_mark(layout, ']', unique));
 }
 
 /* ---- Objects ---- */
@@ -249,7 +263,8 @@ static const struct expr *any_member(struct layout *layout, const struct layout_
 bool layout_object(struct layout *layout, const struct layout_object *object, const struct expr **out)
 {
     struct expr_pool *pool = layout->pool;
-    struct object_writer writer = {.layout = layout, .object = object, .comma = layout_comma(layout)};
+    struct object_writer writer = {
+        .layout = layout, .object = object, .comma = layout_item_comma(layout, false)};
     const struct layout_member *required[LAYOUT_MOST_REQUIRED];
     size_t required_count = 0;
     *out = expr_none();
@@ -272,7 +287,7 @@ bool layout_object(struct layout *layout, const struct layout_object *object, co
     const struct expr *inside =
         layout->any ? write_in_any_order(&writer, any_member(layout, object), required, 1U << required_count)
                     : write_in_order(&writer);
-    *out = layout_brackets(layout, "{", inside, "}");
+    *out = brackets_with(layout, expr_string(pool, "{"), inside, expr_string(pool, "}"));
     memory_free(writer.known);
     return true;
 }
@@ -282,7 +297,7 @@ bool layout_object(struct layout *layout, const struct layout_object *object, co
 const struct expr *layout_array(struct layout *layout, const struct layout_array *array)
 {
     struct expr_pool *pool = layout->pool;
-    const struct expr *separator = layout_comma(layout), *inside = expr_none();
+    const struct expr *separator = layout_item_comma(layout, array->unique), *inside = expr_none();
     if (array->max < array->min)
         return expr_none();
     /* `inside` begins after i items. */
@@ -310,5 +325,5 @@ const struct expr *layout_array(struct layout *layout, const struct layout_array
                  : end->kind == EXPR_NONE ? with
                                           : EXPR_EITHER_OF(pool, with, end);
     }
-    return layout_brackets(layout, "[", inside, "]");
+    return layout_item_brackets(layout, inside, array->unique);
 }

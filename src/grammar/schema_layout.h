@@ -49,16 +49,16 @@ bool layout_object(struct layout *layout, const struct layout_object *object, co
 /* "key" : value */
 const struct expr *layout_pair(struct layout *layout, const struct expr *key, const struct expr *value);
 
-/* Between members or items, and around them. */
-const struct expr *layout_comma(struct layout *layout);
-const struct expr *layout_brackets(
-    struct layout *layout, const char *open, const struct expr *inside, const char *close);
+/* Between items, and around them. `unique`: no two items are equal. */
+const struct expr *layout_item_comma(struct layout *layout, bool unique);
+const struct expr *layout_item_brackets(struct layout *layout, const struct expr *inside, bool unique);
 
 struct layout_array {
     const struct expr *const *first; /* the first items, each of its own */
     size_t count;
     const struct expr *rest; /* all others; EXPR_NONE: there are none */
     uint32_t min, max;
+    bool unique; /* no two items are equal */
 };
 
 const struct expr *layout_array(struct layout *layout, const struct layout_array *array);

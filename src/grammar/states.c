@@ -463,14 +463,16 @@ cleanup:
     return status;
 }
 
-enum salvo_status states_compute(struct states *states, uint32_t state, unsigned class, uint32_t *out)
+/* With `repeated`, nodes of arrays with unique items read nothing. */
+static enum salvo_status compute(
+    struct states *states, uint32_t state, unsigned class, bool repeated, uint32_t *out)
 {
     enum salvo_status status = SALVO_OK;
     const struct parser_state *from = states->list[state];
     new_stamp(states);
     for (uint32_t i = 0; i < from->read_count; i++) {
         const struct node *node = &states->network->nodes[from->reads[i].node];
-        if (network_reads(states->network, node, class))
+        if (network_reads(states->network, node, class) && !(repeated && node->unique))
             TRY(add_item(states, node->next, from->reads[i].origin));
     }
     TRY(find_state(states, out));
@@ -478,9 +480,32 @@ enum salvo_status states_compute(struct states *states, uint32_t state, unsigned
     if (states->effort > STATES_MOST_EFFORT)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "the grammar is too ambiguous: one token needs more than %d items",
             STATES_MOST_EFFORT));
-    states->list[state]->next[class] = *out + 1;
 cleanup:
     return status;
+}
+
+enum salvo_status states_compute(struct states *states, uint32_t state, unsigned class, uint32_t *out)
+{
+    enum salvo_status status = compute(states, state, class, false, out);
+    if (status == SALVO_OK)
+        states->list[state]->next[class] = *out + 1;
+    return status;
+}
+
+enum salvo_status states_step_repeated(struct states *states, uint32_t state, unsigned class, uint32_t *out)
+{
+    return compute(states, state, class, true, out);
+}
+
+bool states_read_unique(const struct states *states, uint32_t state, unsigned class)
+{
+    const struct parser_state *from = states->list[state];
+    for (uint32_t i = 0; i < from->read_count; i++) {
+        const struct node *node = &states->network->nodes[from->reads[i].node];
+        if (node->unique && network_reads(states->network, node, class))
+            return true;
+    }
+    return false;
 }
 
 /* For each class, the items of a state that read its bytes, a bit for each. */

@@ -83,6 +83,11 @@ static inline enum salvo_status states_step(
     return states_compute(states, state, class, out);
 }
 
+/* Whether a node of an array with unique items reads the class in a state; and the state after the class
+ * without these nodes, which is not kept. */
+bool states_read_unique(const struct states *states, uint32_t state, unsigned class);
+enum salvo_status states_step_repeated(struct states *states, uint32_t state, unsigned class, uint32_t *out);
+
 /* The states after every byte. Classes that the same items read are computed once. */
 enum salvo_status states_compute_all(struct states *states, uint32_t state);
 

@@ -2,6 +2,7 @@
 
 #include "base/buffer.h"
 #include "base/memory.h"
+#include "grammar/separator_tokens.h"
 #include "grammar/string_tokens.h"
 
 #include <stdlib.h>
@@ -144,6 +145,7 @@ enum salvo_status token_trie_open(uint32_t count, token_function token, void *us
     TRY(add_nodes(trie, sorted, texts));
     TRY(add_sets(trie));
     TRY(string_tokens_open(trie, &trie->strings));
+    TRY(separator_tokens_open(trie, &trie->separators));
     *out = trie;
 cleanup:
     memory_free(sorted);
@@ -161,6 +163,7 @@ void token_trie_close(struct token_trie *trie)
     memory_free(trie->ends);
     memory_free(trie->sets);
     string_tokens_close(trie->strings);
+    separator_tokens_close(trie->separators);
     memory_free(trie->texts);
     memory_free(trie->offsets);
     memory_free(trie->uses);

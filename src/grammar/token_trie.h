@@ -36,6 +36,7 @@ struct token_trie {
     struct byte_set *sets;
     uint32_t set_count;
     struct string_tokens *strings;
+    struct separator_tokens *separators;
 
     /* The text of each token: texts[offsets[i]] to texts[offsets[i + 1]]; empty unless it is text. */
     char *texts;

@@ -34,7 +34,7 @@ class Check(unittest.TestCase):
                 ("--grammar", write("bad.gbnf", 'root ::= "a"\nb ::= [x\n'), "bad.gbnf: grammar: line 2, column "),
                 ("--grammar", 'root ::= "a', "line 1, column 10"), ("--grammar", "root ::= other", "other"),
                 ("--regex", "a(b", "column 2"), ("--regex", "a**", "column "),
-                ("--json-schema", '{"properties":{"a":{"uniqueItems":true}}}', "/properties/a/uniqueItems"),
+                ("--json-schema", '{"properties":{"a":{"not":{"uniqueItems":true}}}}', "/properties/a/not/uniqueItems"),
                 ("--json-schema", '{"type":"thing"}', "/type"), ("--json-schema", "{", "schema"),
                 ("--json-schema", "missing.json", "missing.json: No such file"), ("--json-schema", ".", ".: "),
                 ("--json-schema", write("empty.json", ""), "empty.json: ")):

@@ -111,6 +111,26 @@ static const struct schema_case cases[] = {
         {"{\"k\":\"a\"}", "{\"k\":\"b\",\"v\":null}", "{\"k\":\"c\"}", "{}"}},
     {"{\"type\":\"array\",\"items\":{\"enum\":[\"a\",1,null]},\"uniqueItems\":true,\"minItems\":1}",
         {"[1]", "[null,\"a\"]", "[\"a\",null,1]"}, {"[]", "[1,1]", "[\"a\",1,\"a\"]", "[2]"}},
+    {"{\"type\":\"array\",\"uniqueItems\":true}",
+        {"[]", "[1,2,\"1\",[1],[1,2],{\"a\":1},{\"a\":2},true,null]", "[[1,1],[2,2,2]]",
+            "[\"a\",\"A\",\"a,\"]", "[{\"a\":[1],\"b\":2},{\"a\":1,\"b\":[2]}]", "[0,1,10,0.1,-1]"},
+        {"[1,2,1]", "[1,1.0]", "[\"a\",\"\\u0061\"]", "[[1,2],3,[1, 2]]",
+            "[{\"a\":1,\"b\":2},{\"b\":2,\"a\":1}]"}},
+    {"{\"type\":\"array\",\"uniqueItems\":true}", {"[[],{},\"\",0,false]"},
+        {"[null,null]", "[\"]\",\"]\"]", "[\"\\\"\",\"\\\"\"]", "[10,1e1]", "[0,-0]"}},
+    {"{\"items\":{\"type\":\"object\",\"properties\":{\"t\":{\"type\":\"array\",\"uniqueItems\":true}}},"
+     "\"type\":"
+     "\"array\"}",
+        {"[{\"t\":[1,2]},{\"t\":[1,2]}]", "[{\"u\":[1,1]}]"}, {"[{\"t\":[1,2]},{\"t\":[1,1]}]"}},
+    {"{\"anyOf\":[{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"uniqueItems\":true},{\"type\":"
+     "\"array\","
+     "\"items\":{\"enum\":[\"a\",\"b\"]}}]}",
+        {"[\"a\",\"a\",\"b\"]", "[\"a\",\"c\"]"}, {"[\"a\",\"a\",\"c\"]", "[\"c\",\"c\"]"}},
+    {"{\"type\":\"array\",\"uniqueItems\":true,\"contains\":{\"const\":5},\"minContains\":2}", {NULL},
+        {"[5,5]", "[1,5]"}},
+    {"{\"type\":\"array\",\"uniqueItems\":true,\"contains\":{\"const\":5},\"prefixItems\":[{\"type\":"
+     "\"string\"}]}",
+        {"[\"a\",5]", "[\"a\",5,\"b\"]"}, {"[\"a\",5,5]", "[\"a\"]", "[5]"}},
     {"{\"type\":\"array\",\"uniqueItems\":true,\"maxItems\":1}", {"[]", "[{}]"}, {"[1,2]"}},
     {"{\"type\":\"array\",\"contains\":{\"const\":5},\"minContains\":2,\"maxContains\":3}",
         {"[5,5]", "[1,5,2,5]", "[5,5,5,\"\"]"}, {"[]", "[5,1]", "[5,5,5,5]"}},
@@ -183,7 +203,8 @@ static void test_errors(void **state)
     } errors[] = {
         {"{\"properties\":{\"a\":{\"not\":{\"uniqueItems\":true}}}}",
             "schema: /properties/a/not/uniqueItems: this keyword cannot be enforced within not"},
-        {"{\"items\":{\"uniqueItems\":true}}", "/items/uniqueItems: uniqueItems can be enforced only"},
+        {"{\"items\":{\"uniqueItems\":1}}", "/items/uniqueItems: true or false is expected"},
+        {"{\"const\":[1,1],\"uniqueItems\":true}", "/uniqueItems: this keyword beside const or enum"},
         {"{\"unevaluatedProperties\":false,\"anyOf\":[{\"properties\":{\"a\":true}}]}",
             "/unevaluatedProperties: this keyword"},
         {"{\"not\":{}}", "no text can match"},

@@ -95,9 +95,16 @@ static void put_schema(struct writer *writer, unsigned depth)
     } else if (kind < 7) {
         put_object(writer, depth);
     } else if (kind == 7) {
+        static const char *const unique[] = {"{\"type\":\"integer\",\"minimum\":8,\"maximum\":12}",
+            "{\"enum\":[\"abc\",\"ab\",\"x\",null,\"b\",1.5,12,120]}", "{\"type\":[\"boolean\",\"null\"]}",
+            "{\"type\":\"string\"}", "{\"type\":\"array\",\"uniqueItems\":true}", "true"};
+        const unsigned chosen = draw(writer, 12);
         put(writer, "{\"type\":\"array\",\"items\":");
-        put_schema(writer, depth - 1);
-        put(writer, ",\"maxItems\":3}");
+        if (chosen < 6)
+            put(writer, unique[chosen]);
+        else
+            put_schema(writer, depth - 1);
+        put(writer, chosen < 6 ? ",\"uniqueItems\":true}" : ",\"maxItems\":3}");
     } else {
         put(writer, "{\"anyOf\":[");
         put_schema(writer, depth - 1);

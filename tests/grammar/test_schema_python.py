@@ -112,8 +112,9 @@ def array_schema(rng, depth):
             schema["minContains"] = rng.randrange(3)
         if rng.random() < 0.3:
             schema["maxContains"] = rng.randrange(1, 3)
-    elif rng.random() < 0.2:
+    if rng.random() < 0.3:
         schema["uniqueItems"] = True
+    if rng.random() < 0.1:
         schema["items"] = rng.choice([{"enum": [some_value(rng, 1) for _ in range(4)]}, {"type": "boolean"},
                                       {"anyOf": [{"const": 1}, {"type": "null"}, {"enum": ["a", "ab"]}]}])
     return schema

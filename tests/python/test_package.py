@@ -153,7 +153,7 @@ class Package(unittest.TestCase):
         with self.assertRaisesRegex(salvo_llm.SalvoError, "cut .length."):
             self.model.parse("hello", Point, max_tokens=2)
         with self.assertRaisesRegex(salvo_llm.SalvoError, "uniqueItems"):
-            self.model.generate("hello", schema={"type": "array", "uniqueItems": True})
+            self.model.generate("hello", schema={"not": {"uniqueItems": True}})
         with self.assertRaisesRegex(TypeError, "only one of"):
             self.model.generate("hello", regex="a", grammar="root ::= [a]")
 
