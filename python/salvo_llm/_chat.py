@@ -26,9 +26,11 @@ class Chat:
 
     def __init__(self, model: Model, system: str | None, messages: Sequence[dict[str, str]]):
         self._model, self._engine, self._handle = model, model._engine, c.c_void_p()
-        self._lock, self._is_answering = threading.Lock(), False
+        self._lock = threading.Lock()
+        self._answer: object | None = None  # stands for the answer that is under way
         self._tokens: list[int] = []  # the last prompt and the answer to it
-        with self._engine.opened():
+        with self._engine.lock():
+            self._engine.check_open()
             lib.call("salvo_chat_open", self._engine.model, None, c.byref(self._handle))
             self._engine.chats.add(self._handle.value or 0)
             try:
@@ -44,7 +46,7 @@ class Chat:
     @property
     def messages(self) -> list[dict[str, str]]:
         """All messages: [{"role": "user", "content": "..."}, ...]."""
-        with self._engine.opened():
+        with self._engine.lock():
             self._check_open()
             held = lib.library.salvo_chat_messages(self._handle)
             address = c.cast(held.items, c.c_void_p).value or 0
@@ -102,43 +104,51 @@ class Chat:
         lib.call("salvo_chat_add", self._handle, c.byref(message), 1, c.sizeof(message))
 
     def _start(self, kind: Callable[..., _Kind], text: str, options: Options) -> _Kind:
-        with self._engine.opened(), self._lock:
+        with self._engine.lock(), self._lock:
             self._check_idle()
             before = lib.library.salvo_chat_messages(self._handle).count
-            self._add("user", text)
             try:
+                self._add("user", text)
                 ids, count = c.POINTER(c.c_int32)(), c.c_size_t()
                 lib.call("salvo_chat_prompt", self._handle, self._engine.context, c.byref(ids), c.byref(count))
                 prompt = lib.taken_ids(ids, count)
                 stops = lib.library.salvo_chat_stops(self._handle).contents
                 strings = [stops.strings[i].decode() for i in range(stops.string_count)]
-                self._is_answering = True
+                self._answer = answer = object()
 
                 def done(reader: Reader) -> None:
-                    self._keep(reader, before)
+                    self._keep(reader, before, answer)
 
                 return self._model._start(kind, prompt, options, stop=strings, stop_ids=stops.ids[:stops.id_count], done=done)
             except BaseException:
-                self._is_answering = False
+                self._answer = None
                 lib.library.salvo_chat_cut(self._handle, before)
                 raise
 
-    def _keep(self, reader: Reader, before: int) -> None:
-        """Adds an answer that has ended. One that was cancelled without text leaves the messages as they were before the question."""
+    def _keep(self, reader: Reader, before: int, answer: object) -> None:
+        """Adds an answer that has ended, once. One that was cancelled without text leaves the messages as they were before the question."""
+        if self._answer is not answer:
+            return
         try:
-            with self._engine.opened():
+            with self._engine.lock():
+                self._engine.check_open()
                 if self._handle:
-                    self._take(reader, before)
+                    try:
+                        self._take(reader, before)
+                    except BaseException:  # no question without its answer
+                        lib.library.salvo_chat_cut(self._handle, before)
+                        raise
+                    finally:
+                        self._answer = None
         except lib.SalvoError:  # the model was closed, and the chat with it
-            pass
-        finally:
-            self._is_answering = False
+            self._answer = None
 
     def _take(self, reader: Reader, before: int) -> None:
         if reader.finish == "cancelled" and not reader.text:
             lib.library.salvo_chat_cut(self._handle, before)
             return
         data = reader.text.encode()
+        lib.library.salvo_chat_cut(self._handle, before + 1)  # Ctrl-C may have come after the answer was added
         lib.call("salvo_chat_take", self._handle, lib.id_array(reader.tokens), len(reader.tokens), data, len(data))
         self._tokens = reader.prompt + reader.tokens
 
@@ -149,7 +159,7 @@ class Chat:
 
     def _check_idle(self) -> None:
         self._check_open()
-        if self._is_answering:
+        if self._answer:
             raise lib.SalvoError("the chat has an unfinished answer: read it to its end, or close it")
 
     def close(self) -> None:

@@ -49,9 +49,10 @@ class Constraint:
         self.function = lib.MaskFunction(self._fill)
 
     def close(self) -> None:
-        lib.library.salvo_grammar_matcher_free(self._matcher)
-        lib.library.salvo_grammar_free(self._grammar)
-        self._matcher, self._grammar = c.c_void_p(), c.c_void_p()
+        matcher, grammar = self._matcher, self._grammar
+        self._matcher, self._grammar = c.c_void_p(), c.c_void_p()  # before they are freed: Ctrl-C may come between
+        lib.library.salvo_grammar_matcher_free(matcher)
+        lib.library.salvo_grammar_free(grammar)
 
     def _fill(self, _user: Any, tokens: Any, count: int, mask: Any, words: int) -> bool:
         """Called by the scheduler: the tokens that may follow. False ends the answer."""

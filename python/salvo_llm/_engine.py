@@ -3,14 +3,13 @@ events and hands each to the reader of its request."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes as c
 import itertools
 import os
 import queue
 import select
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _library as lib
@@ -36,20 +35,28 @@ class End(NamedTuple):
 
 
 class Work:
-    """A request that was handed to the scheduler. `deliver` is called for each event on the engine's thread."""
+    """A request for the scheduler. `deliver` is called for each event on the engine's thread, `release` before the last one."""
 
-    def __init__(self, engine: Engine, deliver: Callable[[Token | End], None], release: Callable[[], None] | None):
+    def __init__(self, engine: Engine, deliver: Callable[[Token | End], None], release: Callable[[], None] | None = None):
         self.engine, self.deliver, self.release = engine, deliver, release
-        self.handle, self.has_ended = 0, False
+        self.handle = c.c_uint64()  # not 0 once the scheduler has the request, also if Ctrl-C came before Python saw that
+        self.last: End | None = None  # the last event, set before it is delivered
 
     def end(self, event: End) -> None:
-        self.has_ended = True
         if self.release:
             self.release()
+        self.last = event
         self.deliver(event)
 
     def cancel(self) -> None:
         self.engine.cancel(self)
+
+    def give_up(self) -> None:
+        """After an error of `submit`: a request that the scheduler has is cancelled, and ends like others."""
+        if self.handle.value:
+            self.cancel()
+        elif self.release:
+            self.release()
 
 
 class Engine:
@@ -63,6 +70,7 @@ class Engine:
             scheduler = lib.sized(lib.SchedulerOptions, queue=_QUEUE, poll=1)
             lib.call("salvo_scheduler_open", self.engine, c.byref(scheduler), c.byref(self.scheduler))
         except BaseException:
+            lib.library.salvo_scheduler_close(self.scheduler)
             self._release()
             raise
         self.context: int = lib.library.salvo_engine_info(self.engine).contents.context
@@ -82,56 +90,56 @@ class Engine:
         if self._wanted_end:
             raise lib.SalvoError("the model is closed")
 
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
-        """Keeps the model open meanwhile; an error if it is closed. The thread that reads events never waits for this."""
+    def lock(self) -> threading.RLock:
+        """Keeps the model open, if `check_open` finds it open within. The thread that reads events never waits for it. This is the lock itself, because
+        Ctrl-C may come at the end of a context manager in Python, which would then have locked without an exit."""
         lib.check_process()
-        with self._lock:
-            self.check_open()
-            yield
+        return self._lock
 
-    def submit(self, request: lib.Request, deliver: Callable[[Token | End], None], release: Callable[[], None] | None = None) -> Work:
-        work, handle = Work(self, deliver, release), c.c_uint64()
-        with self.opened():
+    def submit(self, work: Work, request: lib.Request) -> None:
+        """Ctrl-C may come after the scheduler has taken the request and before this returns: `work` knows it, see `give_up`."""
+        with self.lock():
+            self.check_open()
             key = next(self._keys)
-            request.user, self._works[key] = key, work
+            request.user = key
             try:
-                lib.call("salvo_scheduler_submit", self.scheduler, c.byref(request), c.byref(handle))
+                self._works[key] = work
+                lib.call("salvo_scheduler_submit", self.scheduler, c.byref(request), c.byref(work.handle))
             except BaseException:
-                del self._works[key]
+                if not work.handle.value:
+                    self._works.pop(key, None)
                 raise
-            work.handle = handle.value
-        return work
 
     def cancel(self, work: Work) -> None:
         if self.process != os.getpid():
             return
         with self._lock:
-            if not work.has_ended and not self._closed:
-                lib.library.salvo_scheduler_cancel(self.scheduler, work.handle)
+            if work.handle.value and not work.last and not self._closed:
+                lib.library.salvo_scheduler_cancel(self.scheduler, work.handle.value)
 
     def close_chat(self, handle: int) -> None:
         with self._lock:
-            if not self._closed and handle in self.chats:
-                self.chats.remove(handle)
+            if not self._closed:
+                self.chats.discard(handle)
                 lib.library.salvo_chat_close(handle)
 
     def with_session(self, function: Callable[[c.c_void_p], None]) -> None:
         """Calls the function with an empty session on the scheduler's thread, while requests stand still. Ctrl-C cancels it."""
         results: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         lock = threading.Lock()
-        state: dict[str, Any] = {"session": None, "wanted": True, "sent": False}
+        state: dict[str, Any] = {"session": None, "function": function, "sent": False}
 
         def run(_user: Any, session: Any) -> None:
             error: BaseException | None = None
             try:
                 with lock:
-                    if not state["wanted"]:
+                    wanted = state["function"]
+                    if not wanted:
                         return
                     state["session"] = session
                 if not session:
                     raise lib.SalvoError("the model is closed, or its device has failed")
-                function(c.c_void_p(session))
+                wanted(c.c_void_p(session))
             except BaseException as caught:  # raised again in the caller's thread
                 error = caught
             finally:
@@ -142,20 +150,20 @@ class Engine:
                 results.put(error)
                 self._calls.pop(key, None)
 
-        wrapped = lib.SessionFunction(run)
-        with self.opened():
-            key = next(self._keys)
-            self._calls[key] = wrapped
-            try:
-                lib.call("salvo_scheduler_call", self.scheduler, wrapped, None)
-            except BaseException:
-                del self._calls[key]
-                raise
+        wrapped, key = lib.SessionFunction(run), next(self._keys)
         try:
+            with self.lock():
+                self.check_open()
+                self._calls[key] = wrapped
+                try:
+                    lib.call("salvo_scheduler_call", self.scheduler, wrapped, None)
+                except lib.SalvoError:  # after Ctrl-C the scheduler may have it
+                    del self._calls[key]
+                    raise
             error = results.get()
         except BaseException:
             with lock:
-                state["wanted"] = False
+                state["function"] = None
                 if runs := bool(state["session"]):
                     lib.library.salvo_session_cancel(state["session"])
                     state["sent"] = True

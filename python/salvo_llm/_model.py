@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from . import _library as lib
 from ._chat import Chat
 from ._constraint import Constraint
-from ._engine import End, Engine, Token
+from ._engine import End, Engine, Token, Work
 from ._stream import AsyncStream, Reader, Stream, pieces, whole
 
 if TYPE_CHECKING:
@@ -134,16 +134,12 @@ class Model:
         own_stop = given.pop("stop", ())
         if isinstance(own_stop, str):
             own_stop = (own_stop,)
-        with self._engine.opened():
+        with self._engine.lock():
+            self._engine.check_open()
             sampler = self._sampler(given)
             constraint = Constraint(self._engine.model, self.vocabulary, **limits) if limits else None
-        try:
-            return kind(self._engine, prompt, sampler, max_tokens=max_tokens, stop=[*stop, *own_stop], stop_ids=stop_ids, logprobs=logprobs,
-                        constraint=constraint, done=done)
-        except BaseException:
-            if constraint:
-                constraint.close()
-            raise
+        return kind(self._engine, prompt, sampler, max_tokens=max_tokens, stop=[*stop, *own_stop], stop_ids=stop_ids, logprobs=logprobs,
+                    constraint=constraint, done=done)
 
     def _sampler(self, sampling: dict[str, Any]) -> lib.Sampler:
         sampler = lib.sized(lib.Sampler)
@@ -159,7 +155,8 @@ class Model:
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Token ids, with the beginning-of-text token if the model wants one. With `special`, names of control tokens become these."""
         data, flags, ids, count = lib.text_bytes("the text", text), c.c_uint(), c.POINTER(c.c_int32)(), c.c_size_t()
-        with self._engine.opened():
+        with self._engine.lock():
+            self._engine.check_open()
             lib.call("salvo_tokenize_default_flags", self._engine.model, c.byref(flags))
             lib.call("salvo_tokenize", self._engine.model, data, len(data), flags.value | special, c.byref(ids), c.byref(count))
         return lib.taken_ids(ids, count)
@@ -167,7 +164,8 @@ class Model:
     def detokenize(self, ids: Sequence[int]) -> str:
         """The text of tokens, without control tokens."""
         text, size = c.c_void_p(), c.c_size_t()
-        with self._engine.opened():
+        with self._engine.lock():
+            self._engine.check_open()
             lib.call("salvo_detokenize", self._engine.model, lib.id_array(ids), len(ids), False, c.byref(text), c.byref(size))
         return lib.taken_text(text, size).decode(errors="replace")
 
@@ -207,7 +205,8 @@ class Model:
         try:
             for index, ids in enumerate(map(self.tokenize, texts)):
                 request = lib.sized(lib.Request, ids=lib.id_array(ids), count=len(ids), embed=c.pointer(options))
-                works.append(self._engine.submit(request, functools.partial(_put, ends, index)))
+                works.append(Work(self._engine, functools.partial(_put, ends, index)))
+                self._engine.submit(works[-1], request)
             for _ in texts:
                 index, end = ends.get()
                 assert isinstance(end, End)
@@ -223,7 +222,8 @@ class Model:
     def counters(self) -> dict[str, int]:
         """Requests and tokens so far, and requests that run and wait now."""
         counters = lib.sized(lib.SchedulerCounters)
-        with self._engine.opened():
+        with self._engine.lock():
+            self._engine.check_open()
             lib.call("salvo_scheduler_counters", self._engine.scheduler, c.byref(counters))
         return {field[0]: getattr(counters, field[0]) for field in counters._fields_ if field[0] != "size"}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _library as lib
 from ._constraint import Constraint
-from ._engine import End, Engine, Token
+from ._engine import End, Engine, Token, Work
 
 if TYPE_CHECKING:
     import numpy
@@ -36,18 +36,24 @@ class Reader:
         self.prompt_tokens, self.cached_tokens = len(self.prompt), 0
         self._logprobs: list[float] = []
         self._tops: list[tuple[list[int], list[float]]] = []
+        self._work = Work(engine, deliver, constraint.close if constraint else None)
+        try:
+            self._submit(sampler, max_tokens, stop, stop_ids, logprobs)
+        except BaseException:
+            self._work.give_up()
+            self._close_filter()
+            raise
+
+    def _submit(self, sampler: lib.Sampler, max_tokens: int, stop: Sequence[str], stop_ids: Sequence[int], logprobs: int | None) -> None:
         strings = (c.c_char_p * len(stop))(*(lib.without_nul("stop", lib.text_bytes("stop", text)) for text in stop))
         lib.call("salvo_text_filter_open", strings, len(stop), c.byref(self._filter))
+        prompt = self.prompt
         request = lib.sized(lib.Request, ids=lib.id_array(prompt), count=len(prompt), sampler=c.pointer(sampler), stop_ids=lib.id_array(stop_ids),
                             stop_id_count=len(stop_ids), max_tokens=lib.unsigned("max_tokens", max_tokens), logprobs=int(logprobs is not None),
                             top_count=lib.unsigned("logprobs", logprobs or 0))
-        if constraint:
-            request.mask = constraint.function
-        try:
-            self._work = engine.submit(request, deliver, constraint.close if constraint else None)
-        except BaseException:
-            self._close_filter()
-            raise
+        if self._constraint:
+            request.mask = self._constraint.function
+        self._engine.submit(self._work, request)
 
     @property
     def log_probabilities(self) -> numpy.ndarray:
@@ -101,13 +107,13 @@ class Reader:
 
     def _finish(self) -> None:
         self._close_filter()
-        done, self._done = self._done, None
-        if done:
-            done(self)
+        if self._done:
+            self._done(self)
+            self._done = None
 
     def _close_filter(self) -> None:
-        lib.library.salvo_text_filter_close(self._filter)
-        self._filter = c.c_void_p()
+        closed, self._filter = self._filter, c.c_void_p()  # in this order: Ctrl-C may come between, and nothing is freed twice
+        lib.library.salvo_text_filter_close(closed)
 
     def __del__(self) -> None:
         # No waiting here: a garbage collection may run in the thread that reads the events.
@@ -133,28 +139,28 @@ class Stream(Reader, Iterator[str]):
             raise ValueError("another thread is reading the stream")
         try:
             while not self.finish:
-                try:
-                    event = self._events.get()
-                except BaseException:
-                    self.close()
-                    raise
-                if text := self._take(event):
+                if text := self._take(self._events.get()):
                     return text
+        except BaseException:
+            self.close()
+            raise
         finally:
             self._reading.release()
         raise StopIteration
 
     def close(self) -> None:
         """Ends the answer, if it has not ended; also while another thread reads it."""
-        if self.finish:
+        if self.finish and not self._done:
             return
         self._engine.check_open()
         self._work.cancel()
         with self._reading:
             while not self.finish:
-                if isinstance(event := self._events.get(), End):
+                # Ctrl-C may have come between the queue and `_take`.
+                if isinstance(event := self._work.last or self._events.get(), End):
                     with contextlib.suppress(lib.SalvoError):
                         self._take(event)
+            self._finish()
 
     def __enter__(self) -> Stream:
         return self
@@ -179,23 +185,22 @@ class AsyncStream(Reader, AsyncIterator[str]):
 
     async def __anext__(self) -> str:
         lib.check_process()
-        while not self.finish:
-            try:
-                event = await self._events.get()
-            except BaseException:
-                await self.aclose()
-                raise
-            if text := self._take(event):
-                return text
+        try:
+            while not self.finish:
+                if text := self._take(await self._events.get()):
+                    return text
+        except BaseException:
+            await self.aclose()
+            raise
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
         """Ends the answer, without waiting: the event loop may be about to close."""
-        if self.finish:
+        if self.finish and not self._done:
             return
         self._engine.check_open()
         self._work.cancel()
-        self.finish = "cancelled"
+        self.finish = self.finish or "cancelled"
         self._finish()
 
 
