@@ -14,11 +14,16 @@ static int ignore_races(void **state)
     return 0;
 }
 
-/* Without quantised weights, for which the CPU rounds activations to int8 and this backend does not. */
 static void a_thousand_turns_are_one_pass(void **state)
 {
     (void)state;
     check_turns("metal", made_model("llama-tiny", "F32"), TURNS, TURNS / 8);
+}
+
+static void a_thousand_turns_of_quantised_weights(void **state)
+{
+    (void)state;
+    check_turns("metal", made_model("llama-tiny", "Q8_0"), TURNS, TURNS / 8);
 }
 
 static void a_thousand_turns_of_a_recurrence(void **state)
@@ -43,6 +48,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thousand_turns_are_one_pass),
+        cmocka_unit_test(a_thousand_turns_of_quantised_weights),
         cmocka_unit_test(a_thousand_turns_of_a_recurrence),
         cmocka_unit_test(smollm2_continues_as_its_reference),
         cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
