@@ -86,6 +86,7 @@ class Kernels(unittest.TestCase):
     def test_address_spaces(self):
         self.assertEqual(compiles(), (True, ""))
         self.assertEqual(compiles(options=("-DMETAL_FAST_MATH",)), (True, ""))
+        self.assertEqual(compiles(options=("-DMETAL_SYSTEM_SCOPE",)), (True, ""))
         for mixed in ("device float *mixed(threadgroup float *x) { return x; }",
                       "device float *mixed(device const float *x) { return x; }",
                       "threadgroup float *mixed(thread float *x) { return x; }"):

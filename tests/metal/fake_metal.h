@@ -1,4 +1,4 @@
-/* Settings and counters of the Metal without a GPU (fake_metal.cpp), for tests. */
+/* Settings and counters of the Metal without a GPU (fake/), for tests. */
 #ifndef TESTS_FAKE_METAL_H
 #define TESTS_FAKE_METAL_H
 
@@ -21,6 +21,9 @@ struct fake_metal {
     int records_races;            /* whether accesses of kernels are compared */
     unsigned long resident;       /* buffers that are kept resident */
     unsigned long fast_functions; /* made from a library with fast math */
+    int refuses_system_scope;     /* the compiler has no fences of the whole system */
+    unsigned long most_parts;     /* that a wait without time runs of a command buffer, between barriers */
+    unsigned long interruptions;  /* such waits that left a command buffer unfinished */
     const char *hidden_method;    /* a selector that no class has; NULL: none */
     const char *changed_method;   /* a selector whose method has other types; NULL: none */
 };

@@ -24,14 +24,21 @@ static void every_object_of_opening_can_fail(void **state)
     const unsigned long count = fake_metal()->creations - before;
     salvo_engine_close(engine);
     const unsigned long live = fake_metal()->live_objects;
+    unsigned long done_without = 0;
     assert_true(count > 40);
     for (unsigned long nth = 1; nth <= count; nth++) {
         fake_metal()->fail_creation = fake_metal()->creations + nth;
         const enum salvo_status status = salvo_engine_open(model, &options, &engine);
-        assert_true(status == SALVO_ERROR_DEVICE || status == SALVO_ERROR_MEMORY);
-        assert_non_null(strstr(salvo_error(), "Emulated Apple GPU"));
+        if (status == SALVO_OK) {
+            salvo_engine_close(engine);
+            done_without++;
+        } else {
+            assert_true(status == SALVO_ERROR_DEVICE || status == SALVO_ERROR_MEMORY);
+            assert_non_null(strstr(salvo_error(), "Emulated Apple GPU"));
+        }
         assert_int_equal(live, fake_metal()->live_objects);
     }
+    assert_int_equal(1, done_without); /* the library by which ids are seen early: there is one without */
     fake_metal()->fail_creation = 0;
     salvo_model_close(model);
 }

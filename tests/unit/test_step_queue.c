@@ -19,17 +19,24 @@ struct executor {
     struct step_queue queue;
     struct run_result results[ENTRIES][SLOTS]; /* of the ticket % ENTRIES */
     uint32_t awaited;
-    uint32_t waited; /* milliseconds */
+    uint32_t waited; /* microseconds */
+    int32_t ids[SLOTS][101];
+    uint32_t shown; /* ids that each wait shows */
     uint64_t cancelled;
     bool fails, hangs; /* hangs: until it is cancelled */
 };
 
 static enum salvo_status await(
-    struct executor *executor, struct pending_step *pending, uint32_t milliseconds, bool *out_done)
+    struct executor *executor, struct pending_step *pending, uint32_t microseconds, bool *out_done)
 {
-    (void)pending;
+    int32_t *next = executor->ids[pending->runs[0].slot] + pending->runs[0].first + 1;
+    for (uint32_t i = 0; i < executor->shown; i++) {
+        while (*next != -1)
+            next++;
+        *next = 7;
+    }
     executor->awaited++;
-    executor->waited += milliseconds;
+    executor->waited += microseconds;
     *out_done = !executor->hangs;
     return executor->fails ? fail(SALVO_ERROR_DEVICE, "it fell off the bus") : SALVO_OK;
 }
@@ -48,6 +55,13 @@ static void collect(struct executor *executor, struct pending_step *pending)
 
 static struct executor device;
 static const uint32_t pages[] = {0};
+
+static int32_t *ids_of(const struct executor *executor, uint32_t slot)
+{
+    assert_ptr_equal(&device, executor);
+    return device.ids[slot];
+}
+
 static const int32_t ids[] = {1, 2, 3, 4};
 
 static int set_up(void **state)
@@ -65,7 +79,8 @@ static int set_up(void **state)
         .versions = 4,
         .most_repeats = 8,
         .timeout_seconds = 2,
-        .device = {.await = await, .cancel = cancel, .collect = collect},
+        .shows_ids = true,
+        .device = {.await = await, .cancel = cancel, .collect = collect, .ids = ids_of},
         .executor = &device};
     return step_queue_open(&device.queue, &device.tables) == SALVO_OK ? 0 : -1;
 }
@@ -214,9 +229,70 @@ static void a_device_that_does_not_answer_is_lost(void **state)
     device.hangs = true;
     wait_for(1, SALVO_ERROR_DEVICE);
     assert_string_equal("the device did not answer for 2 s", salvo_error());
-    assert_int_equal(2000, device.waited);
+    assert_int_equal(2000000, device.waited);
     assert_int_equal(0, device.cancelled);
     assert_int_equal(SALVO_ERROR_DEVICE, step_queue_check_device(&device.queue));
+}
+
+static uint32_t progress_beyond(uint32_t seen, bool expect_done)
+{
+    uint32_t sampled;
+    bool done;
+    assert_int_equal(SALVO_OK, step_queue_progress(&device.queue, 1, seen, &sampled, &done));
+    assert_int_equal(expect_done, done);
+    return sampled;
+}
+
+/* The device shows two ids per wait, then has ended; beyond the marked ones there is nothing to see. */
+static void ids_are_seen_while_their_step_runs(void **state)
+{
+    (void)state;
+    device.state.recurrent_elements = 0;
+    for (uint32_t i = 0; i <= 100; i++)
+        device.ids[1][i] = 5;
+    (void)submit(1, 4, NULL, (struct run_result){.sampled = 4});
+    const int32_t placed[] = {1, -1, -1, -1, -1, 5};
+    assert_memory_equal(placed, device.ids[1], sizeof placed);
+    device.hangs = true;
+    device.shown = 2;
+    assert_int_equal(2, progress_beyond(0, false));
+    assert_int_equal(1, device.awaited);
+    assert_int_equal(2, progress_beyond(1, false)); /* without a wait */
+    assert_int_equal(1, device.awaited);
+    assert_int_equal(4, progress_beyond(2, false));
+    assert_int_equal(2, device.awaited);
+    device.hangs = false;
+    device.shown = 0;
+    assert_int_equal(4, progress_beyond(4, true));
+    assert_int_equal(4, progress_beyond(0, true)); /* it is complete */
+}
+
+static void ids_are_not_looked_for_where_they_are_not_shown(void **state)
+{
+    (void)state;
+    device.queue.shows_ids = false;
+    (void)submit(1, 4, NULL, (struct run_result){.sampled = 3});
+    device.shown = 1;
+    assert_int_equal(3, progress_beyond(0, true));
+}
+
+/* A device that fails or is cancelled while the host looks for ids. */
+static void looking_for_ids_ends(void **state)
+{
+    (void)state;
+    const volatile bool cancelled = true;
+    uint32_t sampled;
+    bool done;
+    (void)submit(0, 8, &cancelled, (struct run_result){.sampled = 1});
+    device.hangs = true;
+    assert_int_equal(1, progress_beyond(0, true));
+    assert_int_equal(1, device.cancelled);
+    (void)submit(0, 8, NULL, one);
+    device.fails = true;
+    assert_int_equal(SALVO_ERROR_DEVICE, step_queue_progress(&device.queue, 2, 0, &sampled, &done));
+    device.awaited = 0;
+    assert_int_equal(SALVO_ERROR_DEVICE, step_queue_progress(&device.queue, 2, 0, &sampled, &done));
+    assert_int_equal(0, device.awaited);
 }
 
 static void a_step_repeats_a_limited_number_of_times(void **state)
@@ -251,6 +327,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_lost_device_takes_no_steps, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_wait_passes_a_cancellation_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_device_that_does_not_answer_is_lost, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(ids_are_seen_while_their_step_runs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(ids_are_not_looked_for_where_they_are_not_shown, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(looking_for_ids_ends, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_step_repeats_a_limited_number_of_times, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_debug_path_runs_a_step_itself, set_up, tear_down),
     };

@@ -5,8 +5,11 @@
 
 #include <string.h>
 
-/* The interval at which a wait reads the cancel flag. */
-enum { SLICE_MS = 5 };
+/* The intervals at which a wait reads the cancel flag, and at which the host looks for new ids. */
+enum { SLICE_US = 5000, LOOK_US = 200 };
+
+/* Marks an id that is not sampled yet. */
+static const int32_t no_id = -1;
 
 enum salvo_status step_queue_open(struct step_queue *queue, struct arena *tables)
 {
@@ -84,13 +87,13 @@ static enum salvo_status await(struct step_queue *queue, struct pending_step *pe
 {
     enum salvo_status status = SALVO_OK;
     bool is_done = false;
-    for (uint64_t waited = 0; !is_done; waited += SLICE_MS) {
-        if (waited >= UINT64_C(1000) * queue->timeout_seconds)
+    for (uint64_t waited = 0; !is_done; waited += SLICE_US) {
+        if (waited >= UINT64_C(1000000) * queue->timeout_seconds)
             TRY(fail(SALVO_ERROR_DEVICE, "%s did not answer for %u s", queue->device_name,
                 queue->timeout_seconds));
         if (step_is_cancelled(pending->cancel))
             queue->device.cancel(queue->executor, pending);
-        TRY(queue->device.await(queue->executor, pending, SLICE_MS, &is_done));
+        TRY(queue->device.await(queue->executor, pending, SLICE_US, &is_done));
     }
 cleanup:
     return status;
@@ -131,6 +134,52 @@ cleanup:
     return status;
 }
 
+/* ---- Ids before the end ---- */
+
+/* The ids that a run which repeats will sample are marked, so that the host can tell when they arrive. */
+static void place_ids(const struct step_queue *queue, const struct step *step)
+{
+    const uint32_t repeat = step_repeats(step);
+    for (uint32_t i = 0; queue->device.ids && i < step->run_count; i++) {
+        const struct run *run = &step->runs[i];
+        int32_t *ids = queue->device.ids(queue->executor, run->slot) + run->first;
+        if (run->source == SOURCE_IDS)
+            memcpy(ids, step->ids + run->first_row, run->count * sizeof *ids);
+        for (uint32_t j = 1; repeat > 1 && j <= repeat && run->first + j <= queue->options->context; j++)
+            ids[j] = no_id;
+    }
+}
+
+/* How many ids a step that repeats has sampled, for its first run. Each id is checked by itself, because the
+ * order in which the host sees the device's writes is not defined. */
+static uint32_t ids_so_far(const struct step_queue *queue, const struct pending_step *pending, uint32_t seen)
+{
+    const uint32_t first = pending->runs[0].first + 1;
+    const volatile int32_t *ids = queue->device.ids(queue->executor, pending->runs[0].slot) + first;
+    while (seen < pending->repeat && first + seen <= queue->options->context && ids[seen] != no_id)
+        seen++;
+    return seen;
+}
+
+/* Waits for an id beyond the first `seen`; returns `seen` if the step has ended or is lost, which
+ * step_queue_complete finds out. */
+static uint32_t await_ids(struct step_queue *queue, struct pending_step *pending, uint32_t seen)
+{
+    bool is_done =
+        queue->completed >= pending->ticket || pending->repeat <= 1 || !queue->shows_ids || queue->is_lost;
+    for (uint64_t waited = 0; !is_done && waited < UINT64_C(1000000) * queue->timeout_seconds;
+         waited += LOOK_US) {
+        const uint32_t sampled = ids_so_far(queue, pending, seen);
+        if (sampled > seen)
+            return sampled;
+        if (step_is_cancelled(pending->cancel))
+            queue->device.cancel(queue->executor, pending);
+        if (queue->device.await(queue->executor, pending, LOOK_US, &is_done) != SALVO_OK)
+            break;
+    }
+    return seen;
+}
+
 enum salvo_status step_queue_progress(
     struct step_queue *queue, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done)
 {
@@ -138,8 +187,12 @@ enum salvo_status step_queue_progress(
     *out_sampled = seen;
     *out_done = true;
     TRY(backend_check_ticket(ticket, queue->submitted, queue->entries));
+    struct pending_step *pending = step_queue_at(queue, ticket);
+    *out_sampled = await_ids(queue, pending, seen);
+    *out_done = *out_sampled == seen;
+    if (!*out_done)
+        goto cleanup;
     TRY(step_queue_complete(queue, ticket));
-    const struct pending_step *pending = step_queue_at(queue, ticket);
     if (pending->status != SALVO_ERROR_CANCELLED)
         *out_sampled = pending->results[0].sampled;
 cleanup:
@@ -237,6 +290,7 @@ struct pending_step *step_queue_add(struct step_queue *queue, const struct step 
             (void)find_versions(queue, run->slot, &out->write_version, &out->next_version);
         slot->current = out->write_version;
     }
+    place_ids(queue, step);
     queue->submitted = ticket;
     return pending;
 }

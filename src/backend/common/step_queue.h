@@ -47,13 +47,15 @@ struct recurrent_slot {
 
 /* Functions of the backend. */
 struct step_queue_device {
-    /* Waits until the device has ended the step, for a few milliseconds at most. */
+    /* Waits until the device has ended the step, for some microseconds at most. */
     enum salvo_status (*await)(
-        struct executor *executor, struct pending_step *pending, uint32_t milliseconds, bool *out_done);
+        struct executor *executor, struct pending_step *pending, uint32_t microseconds, bool *out_done);
     /* Passes a cancellation on to the device, which then ends a step that repeats. */
     void (*cancel)(struct executor *executor, const struct pending_step *pending);
     /* Fills pending->results. */
     void (*collect)(struct executor *executor, struct pending_step *pending);
+    /* The ids of a slot in memory that the host reads while the device writes; NULL: there is none. */
+    int32_t *(*ids)(const struct executor *executor, uint32_t slot);
 };
 
 struct step_queue {
@@ -66,6 +68,7 @@ struct step_queue {
     uint32_t versions;        /* of each slot's recurrent state */
     uint32_t most_repeats;    /* tokens of one step */
     uint32_t timeout_seconds; /* a step that takes longer is lost */
+    bool shows_ids; /* the host sees each id when it is sampled, not only when its step is complete */
     struct step_queue_device device;
     struct executor *executor;
 
@@ -85,7 +88,8 @@ enum salvo_status step_queue_check_device(const struct step_queue *queue);
 /* Checks a step, and waits until an entry and versions of recurrent state are free for it. */
 enum salvo_status step_queue_make_room(struct step_queue *queue, const struct step *step);
 
-/* Adds a step, after step_queue_make_room, with the next ticket. */
+/* Adds a step, after step_queue_make_room, with the next ticket, and puts its ids where the host reads them.
+ */
 struct pending_step *step_queue_add(struct step_queue *queue, const struct step *step);
 
 /* The debug path: the caller runs the step that was added last, with no other in flight, and commits it. */
@@ -96,7 +100,7 @@ enum salvo_status step_queue_commit_last(struct step_queue *queue);
 enum salvo_status step_queue_complete(struct step_queue *queue, uint64_t ticket);
 enum salvo_status step_queue_complete_all(struct step_queue *queue);
 
-/* backend.wait; backend.progress for a device that shows no ids before the step is complete. */
+/* backend.wait; backend.progress. */
 enum salvo_status step_queue_wait(struct step_queue *queue, uint64_t ticket, struct run_result *results);
 enum salvo_status step_queue_progress(
     struct step_queue *queue, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done);

@@ -1,5 +1,5 @@
-# Writes a line that defines METAL_FAST_MATH, then the files INPUTS and a final zero as numbers to OUTPUT.
-string(HEX "#define METAL_FAST_MATH\n" source)
+# Writes the files INPUTS and a final zero as numbers to OUTPUT.
+set(source)
 foreach(input ${INPUTS})
   file(READ ${input} text HEX)
   string(APPEND source ${text})

@@ -190,6 +190,7 @@ enum salvo_status metal_compile_sample(struct compiling *compiling, const struct
     metal_bind(dispatch, &executor->tokens);
     metal_bind(dispatch, &executor->next);
     metal_bind_step(compiling, dispatch);
+    metal_bind(dispatch, &executor->host_ids);
     dispatch->rows = op->rows;
     dispatch->shape.threadgroup_bytes = METAL_SAMPLE_THREADS * (uint32_t)sizeof(uint64_t);
 cleanup:

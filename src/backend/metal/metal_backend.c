@@ -66,7 +66,7 @@ static enum salvo_status hidden(struct executor *executor, uint32_t row, uint32_
 
 static const int32_t *tokens(struct executor *executor, uint32_t slot)
 {
-    return (const int32_t *)(void *)executor->tokens.bytes + slot_tokens_at(&executor->options, slot);
+    return metal_host_ids(executor, slot);
 }
 
 /* The run that row `row` of the logits belongs to. */
@@ -108,10 +108,12 @@ static void print_plans(
     const struct metal_plan *const plans[] = {&executor->single, &executor->batch};
     const struct printer printer = {line, user};
     const struct backend_counters counted = counters(executor);
-    snprintf(text, sizeof text, "metal %s, weights in the mapped file: %llu bytes, %u pipelines",
+    snprintf(text, sizeof text,
+        "metal %s, weights in the mapped file: %llu bytes, %u pipelines, ids are seen %s",
         executor->device.physical->name,
         (unsigned long long)(executor->counters.weight_bytes - executor->vectors.size),
-        executor->pipeline_count);
+        executor->pipeline_count,
+        executor->device.shows_ids ? "as they come" : "when their command buffer ends");
     line(user, text);
     print_memory(printer, &counted, executor->device.working_set);
     for (size_t i = 0; i < 2; i++)

@@ -1,10 +1,12 @@
 #include "backend/metal/metal_device.h"
 
+#include "base/memory.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The source of all kernels, made by the build from shaders/. Its first line makes it the fast library. */
+/* The source of all kernels, made by the build from shaders/. */
 static const unsigned char kernel_source[] = {
 #include "metal_kernels.inc"
 };
@@ -111,17 +113,35 @@ enum salvo_status metal_fail(const struct metal_device *device, const char *call
 
 /* ---- Opening ---- */
 
+/* `definition` is the first line of the source. */
 static enum salvo_status compile_library(
-    const struct metal_device *device, const char *source, objc_id options, objc_id *out)
+    const struct metal_device *device, const char *definition, objc_id options, objc_id *out)
 {
     enum salvo_status status = SALVO_OK;
     objc_id error = NULL;
+    char *source = NULL;
+    const size_t bytes = strlen(definition) + sizeof kernel_source;
+    TRY(NEW(&source, bytes));
+    snprintf(source, bytes, "%s%s", definition, (const char *)kernel_source);
     *out =
         objc_new_library(device->physical->handle, objc_string(objc.string_class, source), options, &error);
     if (!*out)
         TRY(metal_fail(device, "newLibraryWithSource", error));
     TRY(objc_check(OBJC_LIBRARY, *out));
 cleanup:
+    memory_free(source);
+    return status;
+}
+
+/* The exact library. A compiler that has no memory order of the whole system makes one without it: then ids
+ * are seen when their command buffer ends. */
+static enum salvo_status compile_exact(struct metal_device *device, objc_id options)
+{
+    enum salvo_status status =
+        compile_library(device, "#define METAL_SYSTEM_SCOPE\n", options, &device->library);
+    device->shows_ids = status == SALVO_OK;
+    if (status == SALVO_ERROR_DEVICE && !device->library)
+        status = compile_library(device, "", options, &device->library);
     return status;
 }
 
@@ -132,21 +152,20 @@ cleanup:
 static enum salvo_status compile_libraries(struct metal_device *device)
 {
     enum salvo_status status = SALVO_OK;
-    const char *fast = (const char *)kernel_source, *exact = strchr(fast, '\n') + 1;
     objc_id options = objc_new_compile_options(objc.compile_options_class);
     if (!options)
         TRY(metal_fail(device, "MTLCompileOptions", NULL));
     TRY(objc_check(OBJC_COMPILE_OPTIONS, options));
     if (!objc_understands(options, OBJC_set_math_mode)) {
         objc_set_fast_math(options, false);
-        status = compile_library(device, exact, options, &device->library);
+        status = compile_library(device, "", options, &device->library);
         goto cleanup;
     }
     TRY(objc_check(OBJC_MATH_OPTIONS, options));
     objc_set_math_mode(options, MATH_SAFE);
-    TRY(compile_library(device, exact, options, &device->library));
+    TRY(compile_exact(device, options));
     objc_set_math_mode(options, MATH_RELAXED);
-    TRY(compile_library(device, fast, options, &device->fast_library));
+    TRY(compile_library(device, "#define METAL_FAST_MATH\n", options, &device->fast_library));
 cleanup:
     objc_release(options);
     return status;

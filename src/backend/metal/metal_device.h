@@ -32,6 +32,7 @@ struct metal_device {
     objc_id queue, event;
     objc_id library, fast_library; /* fast_library: NULL where the compiler has no math modes */
     objc_id residency;             /* the set of all buffers; NULL: there are no such sets, before macOS 15 */
+    bool shows_ids;                /* kernels can store for the host while their command buffer runs */
     uint64_t objects;              /* made so far: buffers and pipelines */
 };
 

@@ -16,7 +16,7 @@ enum {
     RING_ENTRIES = STEPS_IN_FLIGHT + 1, /* the last step's results stay while others are in flight */
     TOKENS_AHEAD = 8,
     MAX_REPEAT = 64,
-    MAX_BINDINGS = 7,
+    MAX_BINDINGS = 8,
     MAX_USES = OP_MAX_BUFFERS + OP_MAX_BUFFERS + 2,
     MAX_ARGUMENT_BYTES = 80,
 };
@@ -111,6 +111,7 @@ struct executor {
     uint32_t *rope_offsets;        /* [ropes], in floats */
     struct metal_buffer arena, debug_arena, vectors, recurrent, kept_states, ropes, tokens, next, changed,
         biases, attend_parts;
+    struct metal_buffer host_ids;    /* the host's copy of the ids of all slots */
     struct metal_buffer ring, masks; /* a part for each entry */
     uint64_t entry_bytes;
 
@@ -203,6 +204,8 @@ enum salvo_status metal_step_begin(
 void metal_release_commands(struct metal_step *step);
 /* Waits for the command buffers themselves, which may be parts of a step, and releases them. */
 enum salvo_status metal_wait_for_commands(struct executor *executor, struct metal_step *step);
+/* The ids of a slot as the host sees them. */
+int32_t *metal_host_ids(const struct executor *executor, uint32_t slot);
 struct step_header *metal_ring_entry(const struct executor *executor, uint64_t ticket);
 
 /* metal_state.c */

@@ -69,6 +69,7 @@ static enum salvo_status open_scratch(struct executor *executor)
         "masks", &executor->masks));
     TRY(open_scratch_buffer(executor, options->slots * (options->context + UINT64_C(1)) * sizeof(int32_t),
         "ids", &executor->tokens));
+    TRY(open_scratch_buffer(executor, executor->tokens.size, "ids of the host", &executor->host_ids));
     TRY(open_scratch_buffer(executor, options->slots * sizeof(uint32_t), "positions", &executor->next));
     TRY(open_scratch_buffer(
         executor, options->outputs * vocabulary * sizeof(float), "sampling", &executor->changed));
@@ -110,7 +111,7 @@ static void for_each_buffer(struct executor *executor, void (*each)(struct execu
 {
     struct metal_buffer *const buffers[] = {&executor->arena, &executor->vectors, &executor->recurrent,
         &executor->kept_states, &executor->ropes, &executor->tokens, &executor->next, &executor->changed,
-        &executor->biases, &executor->attend_parts, &executor->ring, &executor->masks};
+        &executor->biases, &executor->attend_parts, &executor->ring, &executor->masks, &executor->host_ids};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         each(executor, buffers[i]);
     for (uint32_t i = 0; i < executor->window_count; i++)

@@ -40,6 +40,8 @@
 /* Positions from which on attention of one token is shared. */
 #define METAL_SPLIT_POSITIONS 256
 
+#define METAL_SCOPE_SYSTEM 3 /* of a fence: the device and the host */
+
 #define METAL_PAGE_POSITIONS 256
 #define METAL_STOP_IDS       32
 #define METAL_VERSIONS       3 /* of recurrent state: the committed one, and two that a step alternates between */

@@ -82,6 +82,7 @@ static enum salvo_status write_tokens(
 {
     memcpy((int32_t *)(void *)executor->tokens.bytes + slot_tokens_at(&executor->options, slot), ids,
         count * sizeof *ids);
+    memcpy(metal_host_ids(executor, slot), ids, count * sizeof *ids);
     return SALVO_OK;
 }
 

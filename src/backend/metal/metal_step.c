@@ -6,6 +6,7 @@
 #include "backend/metal/metal_executor.h"
 
 #include <string.h>
+#include <time.h>
 
 enum { STATUS_ERROR = 5, TIMEOUT_SECONDS = 60 };
 
@@ -58,10 +59,12 @@ static enum salvo_status check_commands(const struct executor *executor, const s
 
 /* Waits until the event has the step's ticket. After an error the event is never signalled. */
 static enum salvo_status await(
-    struct executor *executor, struct pending_step *pending, uint32_t milliseconds, bool *out_done)
+    struct executor *executor, struct pending_step *pending, uint32_t microseconds, bool *out_done)
 {
     void *pool = objc.push_pool();
-    *out_done = objc_wait_for_event(executor->device.event, (objc_count)pending->ticket, milliseconds);
+    *out_done = objc_wait_for_event(executor->device.event, (objc_count)pending->ticket, microseconds / 1000);
+    if (!*out_done && microseconds < 1000)
+        nanosleep(&(struct timespec){.tv_nsec = 1000L * microseconds}, NULL);
     const enum salvo_status status =
         check_commands(executor, &executor->steps[pending->ticket % RING_ENTRIES]);
     objc.pop_pool(pool);
@@ -93,6 +96,11 @@ static void collect(struct executor *executor, struct pending_step *pending)
     executor->counters.bytes_read_back += pending->run_count * (4 * sizeof(uint32_t));
 }
 
+int32_t *metal_host_ids(const struct executor *executor, uint32_t slot)
+{
+    return (int32_t *)(void *)executor->host_ids.bytes + slot_tokens_at(&executor->options, slot);
+}
+
 enum salvo_status metal_steps_open(struct executor *executor)
 {
     executor->queue = (struct step_queue){.program = executor->program,
@@ -104,7 +112,8 @@ enum salvo_status metal_steps_open(struct executor *executor)
         .versions = METAL_VERSIONS,
         .most_repeats = MAX_REPEAT,
         .timeout_seconds = TIMEOUT_SECONDS,
-        .device = {.await = await, .cancel = cancel, .collect = collect},
+        .shows_ids = executor->device.shows_ids,
+        .device = {.await = await, .cancel = cancel, .collect = collect, .ids = metal_host_ids},
         .executor = executor};
     for (uint32_t i = 0; i < RING_ENTRIES; i++)
         executor->steps[i].pending = &executor->queue.pending[i];

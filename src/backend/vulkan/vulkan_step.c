@@ -41,9 +41,6 @@ static_assert((int)STEP_STOP_IDS == (int)MAX_STOP_IDS, "one size on both sides")
 
 enum { MAX_REPEAT = 256 };
 
-/* Marks an id that is not sampled yet. */
-static const int32_t no_id = -1;
-
 static uint32_t *ring_entry(const struct executor *executor, uint64_t ticket)
 {
     return (uint32_t *)executor->ring.mapped +
@@ -78,9 +75,9 @@ static VkResult wait_a_while(
 }
 
 static enum salvo_status await(
-    struct executor *executor, struct pending_step *pending, uint32_t milliseconds, bool *out_done)
+    struct executor *executor, struct pending_step *pending, uint32_t microseconds, bool *out_done)
 {
-    const VkResult result = wait_a_while(executor, pending, milliseconds * UINT64_C(1000000));
+    const VkResult result = wait_a_while(executor, pending, microseconds * UINT64_C(1000));
     *out_done = result == VK_SUCCESS;
     if (*out_done && executor->idle.is_measured)
         vulkan_idle_note(executor, pending);
@@ -115,7 +112,8 @@ enum salvo_status vulkan_steps_open(struct executor *executor)
         .versions = RECURRENT_VERSIONS,
         .most_repeats = MAX_REPEAT,
         .timeout_seconds = VULKAN_TIMEOUT_NS / 1000000000,
-        .device = {.await = await, .cancel = cancel, .collect = collect},
+        .shows_ids = true,
+        .device = {.await = await, .cancel = cancel, .collect = collect, .ids = ids_of},
         .executor = executor};
     return step_queue_open(&executor->queue, &executor->tables);
 }
@@ -125,42 +123,10 @@ enum salvo_status vulkan_wait(struct executor *executor, uint64_t ticket, struct
     return step_queue_wait(&executor->queue, ticket, results);
 }
 
-/* How many ids a step that repeats has sampled, for its first run. Each id is checked by itself, because the
- * order in which the host sees the device's writes is not defined. */
-static uint32_t ids_so_far(const struct executor *executor, const struct pending_step *pending, uint32_t seen)
-{
-    const volatile int32_t *ids = ids_of(executor, pending->runs[0].slot) + pending->runs[0].first + 1;
-    while (seen < pending->repeat && pending->runs[0].first + 1 + seen <= executor->options.context &&
-           ids[seen] != no_id)
-        seen++;
-    return seen;
-}
-
-/* Only steps that repeat return ids before they are complete. */
 enum salvo_status vulkan_progress(
     struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done)
 {
-    enum salvo_status status = SALVO_OK;
-    const uint64_t poll_ns = 200000;
-    struct step_queue *queue = &executor->queue;
-    *out_sampled = seen;
-    *out_done = true;
-    TRY(backend_check_ticket(ticket, queue->submitted, RING_ENTRIES));
-    const struct pending_step *pending = step_queue_at(queue, ticket);
-    for (uint64_t waited = 0; queue->completed < ticket && pending->repeat > 1 && waited < VULKAN_TIMEOUT_NS;
-         waited += poll_ns) {
-        *out_sampled = ids_so_far(executor, pending, seen);
-        *out_done = *out_sampled == seen;
-        if (!*out_done)
-            goto cleanup;
-        if (wait_a_while(executor, pending, poll_ns) != VK_TIMEOUT)
-            break; /* complete or lost: the queue finds out which */
-        if (step_is_cancelled(pending->cancel))
-            cancel(executor, pending);
-    }
-    TRY(step_queue_progress(queue, ticket, seen, out_sampled, out_done));
-cleanup:
-    return status;
+    return step_queue_progress(&executor->queue, ticket, seen, out_sampled, out_done);
 }
 
 /* ---- Beginning ---- */
@@ -244,16 +210,6 @@ static void write_words(
     header->outputs = step_write_words(options, step,
         (struct step_words){(struct row_place *)(void *)words, words + header->outputs_at,
             words + header->pages_at, header->pages_stride});
-    for (uint32_t i = 0; i < step->run_count; i++) {
-        const struct run *run = &step->runs[i];
-        if (run->source == SOURCE_IDS) {
-            int32_t *ids = ids_of(executor, run->slot) + run->first;
-            memcpy(ids, step->ids + run->first_row, run->count * sizeof *ids);
-        }
-        for (uint32_t j = 0; header->repeat > 1 && j < header->repeat && run->first + j < options->context;
-             j++)
-            ids_of(executor, run->slot)[run->first + 1 + j] = no_id;
-    }
 }
 
 enum salvo_status vulkan_step_begin(

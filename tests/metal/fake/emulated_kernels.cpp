@@ -1,8 +1,11 @@
 #include "metal/fake/emulated_kernels.h"
 
+/* One compilation serves libraries with and without it: set_system_scope. */
+#define METAL_SYSTEM_SCOPE
 #include <metal_stdlib>
 
 #include <tuple>
+#include <type_traits>
 
 namespace
 {
@@ -23,12 +26,12 @@ using namespace metal;
 template <class Type> struct argument;
 
 template <class Type> struct argument<Type *> {
-    enum { IS_BINDING = 1, IS_MEMORY = 0 };
+    enum { IS_BINDING = 1, IS_FOR_HOST = std::is_volatile<Type>::value, IS_MEMORY = 0 };
     static Type *take(const kernel_call &call, unsigned &next) { return (Type *)call.bindings[next++]; }
 };
 
 template <class Type> struct argument<const Type &> {
-    enum { IS_BINDING = 1, IS_MEMORY = 0 };
+    enum { IS_BINDING = 1, IS_FOR_HOST = 0, IS_MEMORY = 0 };
     static const Type &take(const kernel_call &call, unsigned &next)
     {
         return *(const Type *)call.bindings[next++];
@@ -36,7 +39,7 @@ template <class Type> struct argument<const Type &> {
 };
 
 template <class Type> struct argument<metal::threadgroup_memory<Type>> {
-    enum { IS_BINDING = 0, IS_MEMORY = 1 };
+    enum { IS_BINDING = 0, IS_FOR_HOST = 0, IS_MEMORY = 1 };
     static metal::threadgroup_memory<Type> take(const kernel_call &, unsigned &)
     {
         return {(Type *)emulator_shared()};
@@ -44,7 +47,7 @@ template <class Type> struct argument<metal::threadgroup_memory<Type>> {
 };
 
 template <> struct argument<uint3> { /* threadgroup_position_in_grid */
-    enum { IS_BINDING = 0, IS_MEMORY = 0 };
+    enum { IS_BINDING = 0, IS_FOR_HOST = 0, IS_MEMORY = 0 };
     static uint3 take(const kernel_call &call, unsigned &)
     {
         const unsigned place = emulator_place.x;
@@ -55,7 +58,7 @@ template <> struct argument<uint3> { /* threadgroup_position_in_grid */
 };
 
 template <> struct argument<uint> { /* thread_index_in_threadgroup */
-    enum { IS_BINDING = 0, IS_MEMORY = 0 };
+    enum { IS_BINDING = 0, IS_FOR_HOST = 0, IS_MEMORY = 0 };
     static uint take(const kernel_call &, unsigned &) { return emulator_thread.x; }
 };
 
@@ -68,9 +71,17 @@ template <class... Arguments, void (*Kernel)(Arguments...)> struct caller<Kernel
         std::tuple<Arguments...> arguments{argument<Arguments>::take(call, next)...};
         std::apply(Kernel, arguments);
     }
+    static constexpr unsigned host_bindings()
+    {
+        unsigned bits = 0, next = 0;
+        ((bits |= (unsigned)argument<Arguments>::IS_FOR_HOST << next,
+             next += argument<Arguments>::IS_BINDING),
+            ...);
+        return bits;
+    }
     static constexpr emulated_kernel entry(const char *name)
     {
-        return {name, (0 + ... + (unsigned)argument<Arguments>::IS_BINDING),
+        return {name, (0 + ... + (unsigned)argument<Arguments>::IS_BINDING), host_bindings(),
             (false || ... || argument<Arguments>::IS_MEMORY), run};
     }
 };
@@ -103,4 +114,9 @@ void set_function_constants(const unsigned values[METAL_CONSTANTS])
 void set_matrix_order(unsigned seed)
 {
     metal::choose_matrix_order(seed);
+}
+
+void set_system_scope(bool is_there)
+{
+    metal::has_system_scope = is_there;
 }

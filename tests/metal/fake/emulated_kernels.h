@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string>
 
-enum { MOST_BINDINGS = 8 };
+enum { MOST_BINDINGS = 9 };
 
 /* A threadgroup's view of a dispatch. */
 struct kernel_call {
@@ -17,7 +17,8 @@ struct kernel_call {
 
 struct emulated_kernel {
     const char *name;
-    unsigned bindings; /* buffers and bytes, from index 0 on */
+    unsigned bindings;      /* buffers and bytes, from index 0 on */
+    unsigned host_bindings; /* a bit for each that the host reads while the kernel runs */
     bool has_threadgroup_memory;
     void (*run)(const kernel_call &call); /* as one thread of the emulator */
 };
@@ -29,5 +30,10 @@ void set_function_constants(const unsigned values[METAL_CONSTANTS]);
 
 /* Which elements of a simdgroup matrix each lane has, at random. */
 void set_matrix_order(unsigned seed);
+
+/* Whether the library of the next kernel has fences of the whole system; the function that such a fence
+ * calls. */
+void set_system_scope(bool is_there);
+void fence_of_system();
 
 #endif

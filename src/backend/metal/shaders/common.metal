@@ -1,4 +1,7 @@
 /* Common to all kernels: the running step, roundings and activations. */
+#ifdef METAL_SYSTEM_SCOPE /* memory that host and device see alike, from macOS 15 on */
+#pragma METAL internals : enable
+#endif
 #include <metal_stdlib>
 using namespace metal;
 
@@ -27,6 +30,22 @@ FUNCTION_CONSTANT(uint, GATES, METAL_CONSTANT_GATES)
 FUNCTION_CONSTANT(uint, TURNS, METAL_CONSTANT_TURNS)
 FUNCTION_CONSTANT(uint, ROWS, METAL_CONSTANT_ROWS)
 FUNCTION_CONSTANT(uint, SIMDGROUPS, METAL_CONSTANT_SIMDGROUPS)
+
+/* ---- Ids for the host, which looks for them while the command buffer runs ---- */
+
+#ifdef METAL_SYSTEM_SCOPE
+#define FOR_HOST volatile coherent(system) device
+#else
+#define FOR_HOST volatile device
+#endif
+
+inline void show_id(FOR_HOST int *to, int id)
+{
+    *to = id;
+#ifdef METAL_SYSTEM_SCOPE
+    atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst, static_cast<thread_scope>(METAL_SCOPE_SYSTEM));
+#endif
+}
 
 /* ---- The step ---- */
 

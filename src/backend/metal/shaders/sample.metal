@@ -212,7 +212,7 @@ inline uint chosen_id(sampler s, device const step_run *run, uint position)
 kernel void sample(constant sample_arguments &arguments [[buffer(0)]], device float *arena [[buffer(1)]],
     device float *changed [[buffer(2)]], device const uint *masks [[buffer(3)]], device const float *biases [[buffer(4)]],
     device int *tokens [[buffer(5)]], device uint *next [[buffer(6)]], device step_header *step [[buffer(7)]],
-    uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
+    FOR_HOST int *host_ids [[buffer(8)]], uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
     THREADGROUP_MEMORY(ulong, sums))
 {
     uint output = group.y, vocabulary = arguments.vocabulary;
@@ -244,6 +244,7 @@ kernel void sample(constant sample_arguments &arguments [[buffer(0)]], device fl
         return;
     }
     slot_tokens[position + 1] = (int)id;
+    show_id(host_ids + (ulong)run->slot * (step->context + 1) + position + 1, (int)id);
     run->sampled += 1;
     for (uint i = 0; i < step->stop_count; i++) {
         if ((run->stop_mask >> i & 1) && step->stop_ids[i] == (int)id) {

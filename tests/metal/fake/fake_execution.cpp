@@ -1,0 +1,176 @@
+/*
+ * Execution. A command buffer runs when the host waits for it, not when it is committed, so that the host
+ * cannot rely on work that is not done; a wait without time runs a part of it. Dispatches between two
+ * barriers run in random order, and their accesses must not conflict.
+ */
+#include "emulator/fibers.h"
+#include "metal/fake/fake_objects.h"
+
+#include <climits>
+
+queue *only_queue;
+
+namespace
+{
+bool is_interrupted; /* the first command buffer has begun, and the host runs */
+
+void *place_of(const binding &from)
+{
+    if (!from.bytes.empty())
+        return (void *)from.bytes.data();
+    if (!from.from)
+        return nullptr;
+    if (!is_live(from.from))
+        fail_runtime("a command uses a buffer that is gone");
+    return from.from->bytes + from.offset;
+}
+
+void run_dispatch(const command &each)
+{
+    kernel_call call = {};
+    if (!is_live(each.state))
+        fail_runtime("a command uses a pipeline that is gone");
+    for (unsigned i = 0; i < MOST_BINDINGS; i++) {
+        call.bindings[i] = place_of(each.bindings[i]);
+        if (each.bindings[i].from && (each.state->kernel->host_bindings >> i & 1))
+            each.bindings[i].from->is_coherent = true;
+    }
+    call.groups[0] = (unsigned)each.groups.width;
+    call.groups[1] = (unsigned)each.groups.height;
+    call.groups[2] = (unsigned)each.groups.depth;
+    set_function_constants(each.state->constants);
+    set_matrix_order(next_random());
+    set_system_scope(each.state->has_system_scope);
+    begin_race_dispatch(each.state->kernel->name);
+    const emulator_options options = {.blocks = call.groups[0] * call.groups[1] * call.groups[2],
+        .threads = (unsigned)each.threads.width,
+        .shared_bytes = each.threadgroup_memory,
+        .seed = next_random(),
+        .together = false};
+    emulate(options, [&] { each.state->kernel->run(call); });
+    end_race_dispatch();
+    control.dispatches++;
+}
+
+/* The dispatches between two barriers, in random order. */
+void run_together(std::vector<const command *> &together)
+{
+    begin_races();
+    for (size_t i = together.size(); i > 1; i--)
+        std::swap(together[i - 1], together[next_random() % i]);
+    for (const command *each : together)
+        run_dispatch(*each);
+}
+
+bool is_quick(const command &each)
+{
+    const bool quick = !each.is_barrier && strcmp(each.state->kernel->name, "matmul") == 0 &&
+                       each.state->constants[METAL_CONSTANT_ROWS] == control.quick_rows &&
+                       each.state->constants[METAL_CONSTANT_SIMDGROUPS] == control.quick_simdgroups;
+    control.quick_dispatches += quick;
+    return quick;
+}
+
+/* Runs the commands up to the next barrier, or to the end. */
+void run_to_barrier(command_buffer *commands)
+{
+    std::vector<const command *> together;
+    for (; commands->next < commands->commands.size(); commands->next++) {
+        const command &each = commands->commands[commands->next];
+        commands->seconds += is_quick(each) ? 1e-7 : 1e-6;
+        if (!each.is_barrier)
+            together.push_back(&each);
+        else if (!together.empty())
+            break;
+    }
+    run_together(together);
+}
+
+void complete(command_buffer *commands)
+{
+    if (commands->is_lost) {
+        commands->status = FAILED;
+        commands->failure = new error(control.error_code, "the fake device failed");
+        return;
+    }
+    commands->status = COMPLETED;
+    if (commands->signals && is_live(commands->signals))
+        commands->signals->value = commands->signal_value;
+}
+
+/* Runs the first command buffer up to a number of barriers; false: it has not ended. */
+bool run_part(command_buffer *commands, unsigned long parts)
+{
+    if (only_queue->residency && !is_live(only_queue->residency))
+        fail_runtime("the queue's residency set is gone");
+    if (is_interrupted)
+        visibility_to_device();
+    else if (parts != ULONG_MAX)
+        visibility_begin();
+    const bool begins = !is_interrupted;
+    is_interrupted = false;
+    for (; !commands->is_lost && commands->next < commands->commands.size(); parts--) {
+        if (parts == 0) {
+            visibility_to_host();
+            is_interrupted = true;
+            control.interruptions++;
+            return false;
+        }
+        run_to_barrier(commands);
+    }
+    if (!begins || parts != ULONG_MAX)
+        visibility_end();
+    complete(commands);
+    return true;
+}
+
+/* Runs the next command buffer; false: none waits, or it has not ended. */
+bool run_next(unsigned long parts)
+{
+    if (!only_queue || only_queue->waiting.empty())
+        return false;
+    command_buffer *first = only_queue->waiting.front();
+    if (!run_part(first, parts))
+        return false;
+    only_queue->waiting.erase(only_queue->waiting.begin());
+    ::release(first);
+    return true;
+}
+
+/* ---- Methods ---- */
+
+fake_object *device_new_queue(device_object *, SEL)
+{
+    if (creation_fails())
+        return nullptr;
+    only_queue = new queue;
+    return only_queue;
+}
+
+fake_object *device_new_event(device_object *, SEL)
+{
+    return creation_fails() ? nullptr : new event;
+}
+
+void wait_until_completed(command_buffer *self, SEL)
+{
+    while (self->status < COMPLETED && run_next(ULONG_MAX)) {
+    }
+}
+
+bool event_wait(event *self, SEL, unsigned long value, unsigned long milliseconds)
+{
+    const unsigned long parts = milliseconds ? ULONG_MAX : 1 + next_random() % control.most_parts;
+    while (self->value < value && run_next(parts)) {
+    }
+    return self->value >= value;
+}
+
+__attribute__((constructor)) void add_methods()
+{
+    add("FakeDevice", "newCommandQueue", device_new_queue);
+    add("FakeDevice", "newSharedEvent", device_new_event);
+    add("FakeCommandBuffer", "waitUntilCompleted", wait_until_completed);
+    add("FakeEvent", "waitUntilSignaledValue:timeoutMS:", event_wait);
+}
+} // namespace

@@ -1,0 +1,62 @@
+/*
+ * What the host sees of a device that has not ended a command buffer: nothing but stores for the host (of a
+ * buffer that a kernel has as `volatile`), up to the last fence of the whole system. The device sees what the
+ * host writes. Only command buffers that are interrupted pay for it.
+ */
+#include "metal/fake/fake_objects.h"
+
+namespace
+{
+template <class Function> void for_each_buffer(Function function)
+{
+    for (auto &entry : buffer::all()) {
+        if (entry.second->is_owned)
+            function(*entry.second);
+    }
+}
+} // namespace
+
+void visibility_begin()
+{
+    for_each_buffer([](buffer &each) {
+        each.seen.host.assign(each.bytes, each.bytes + each.size);
+        each.seen.published = each.seen.host;
+    });
+}
+
+void visibility_to_host()
+{
+    for_each_buffer([](buffer &each) {
+        each.seen.device.assign(each.bytes, each.bytes + each.size);
+        if (each.is_coherent)
+            each.seen.host = each.seen.published;
+        memcpy(each.bytes, each.seen.host.data(), each.size);
+    });
+}
+
+void visibility_to_device()
+{
+    for_each_buffer([](buffer &each) {
+        if (each.seen.device.empty())
+            return; /* made meanwhile */
+        for (size_t i = 0; i < each.size; i++) {
+            if (each.bytes[i] != each.seen.host[i])
+                each.seen.device[i] = each.seen.published[i] = each.bytes[i];
+        }
+        each.seen.host.assign(each.bytes, each.bytes + each.size);
+        memcpy(each.bytes, each.seen.device.data(), each.size);
+    });
+}
+
+void visibility_end()
+{
+    for_each_buffer([](buffer &each) { each.seen = views(); });
+}
+
+void fence_of_system()
+{
+    for_each_buffer([](buffer &each) {
+        if (each.is_coherent && !each.seen.published.empty())
+            each.seen.published.assign(each.bytes, each.bytes + each.size);
+    });
+}
