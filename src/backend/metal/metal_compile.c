@@ -92,11 +92,26 @@ static struct dispatch_uses uses_of(const void *plan, uint32_t dispatch)
 
 /* ---- Plans ---- */
 
-/* Whether the op is a part of the matmul or the attention of its group. */
-static bool is_included(const struct op *op, const struct group_fusion *fusion)
+static bool is_one_of(const struct op *op, const struct op *first, uint32_t count)
 {
-    return op == fusion->norm || (fusion->gated && (op == fusion->gated || op == fusion->gated + 1)) ||
-           (fusion->ropes && op >= fusion->ropes && op < fusion->ropes + 3);
+    return first && op >= first && op < first + count;
+}
+
+/* Whether the op is a part of the matmul or the attention of its group. Attention that is split reads
+ * projections. */
+static bool is_included(
+    const struct compiling *compiling, const struct op *op, const struct group_fusion *fusion)
+{
+    return op == fusion->norm || is_one_of(op, fusion->gated, 2) || is_one_of(op, fusion->ropes, 3) ||
+           (is_one_of(op, fusion->projections, 3) && !metal_splits(compiling, fusion->ropes + 3));
+}
+
+/* A matmul that attention includes unless it is split. */
+static void leave_to_attention(struct metal_dispatch *dispatch)
+{
+    dispatch->large = dispatch->shape;
+    dispatch->large_positions = METAL_SPLIT_POSITIONS;
+    dispatch->shape.groups = 0;
 }
 
 /* The buffers that a dispatch uses for the ops that it includes. */
@@ -117,11 +132,13 @@ static enum salvo_status compile_op(
     enum salvo_status status = SALVO_OK;
     const struct op *op = &compiling->executor->program->ops[index];
     const uint32_t first = compiling->plan->dispatch_count;
-    if (is_included(op, fusion))
+    if (is_included(compiling, op, fusion))
         return SALVO_OK;
     switch (op->kind) {
     case OP_MATMUL:
         TRY(metal_compile_matmul(compiling, op, fusion));
+        if (fusion->projections)
+            leave_to_attention(&compiling->plan->dispatches[first]);
         break;
     case OP_KV_APPEND:
         TRY(metal_compile_append(compiling, op));
@@ -143,6 +160,8 @@ static enum salvo_status compile_op(
     add_included_uses(compiling, op, fusion);
     if (op->kind == OP_ATTEND && fusion->ropes)
         add_uses(compiling, &compiling->plan->dispatches[first], index - 1); /* of the append */
+    if (op->kind == OP_ATTEND && fusion->projections)
+        metal_add_use(&compiling->plan->dispatches[first], use_of(compiling, fusion->norm->inputs[0], false));
 cleanup:
     return status;
 }
@@ -167,6 +186,13 @@ cleanup:
     return status;
 }
 
+static struct group_fusion fusion_of(const struct compiling *compiling, const struct group *group)
+{
+    return group->kind == GROUP_PROJECT_ATTEND ? metal_projection_fusion(compiling, group)
+           : group->kind == GROUP_ATTEND       ? metal_attend_fusion(compiling, group)
+                                               : metal_matmul_fusion(compiling, group);
+}
+
 enum salvo_status metal_plan_compile(struct compiling *compiling)
 {
     enum salvo_status status = SALVO_OK;
@@ -175,9 +201,7 @@ enum salvo_status metal_plan_compile(struct compiling *compiling)
     TRY(compile_begin(compiling));
     for (uint32_t i = 0; i < plan->lowered.group_count; i++) {
         const struct group *group = &plan->lowered.groups[i];
-        const struct group_fusion fusion = group->kind == GROUP_ATTEND
-                                               ? metal_attend_fusion(compiling, group)
-                                               : metal_matmul_fusion(compiling, group);
+        const struct group_fusion fusion = fusion_of(compiling, group);
         plan->first_dispatch[i] = plan->dispatch_count;
         for (uint32_t j = 0; j < group->op_count; j++)
             TRY(compile_op(compiling, group->first_op + j, &fusion));

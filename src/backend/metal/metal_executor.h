@@ -16,9 +16,9 @@ enum {
     RING_ENTRIES = STEPS_IN_FLIGHT + 1, /* the last step's results stay while others are in flight */
     TOKENS_AHEAD = 8,
     MAX_REPEAT = 64,
-    MAX_BINDINGS = 8,
+    MAX_BINDINGS = 10,
     MAX_USES = OP_MAX_BUFFERS + OP_MAX_BUFFERS + 2,
-    MAX_ARGUMENT_BYTES = 80,
+    MAX_ARGUMENT_BYTES = 160,
 };
 
 /* The place of a matrix in a buffer over the mapped file. */
@@ -166,9 +166,20 @@ struct group_fusion {
     const struct op *norm;  /* the RMS norm of its input */
     const struct op *gated; /* a second matmul with the same input; the op after it is the glu of both */
     const struct op *ropes; /* those of query and key before attention, which the append follows */
+    const struct op *projections; /* the matmuls of query, key and value, which the norm precedes */
 };
 struct group_fusion metal_matmul_fusion(const struct compiling *compiling, const struct group *group);
 struct group_fusion metal_attend_fusion(const struct compiling *compiling, const struct group *group);
+
+struct group_fusion metal_projection_fusion(const struct compiling *compiling, const struct group *group);
+
+/* metal_attend.c: whether attention may compute this query, key and value itself. */
+bool metal_takes_projection(const struct executor *executor, const struct group *group);
+/* Whether attention of a single token is shared by threadgroups from a position on. */
+bool metal_splits(const struct compiling *compiling, const struct op *attend);
+
+/* metal_matmul.c: threads that share a row of so many columns. */
+uint32_t metal_lanes_for(uint32_t columns);
 
 /* metal_rows.c, metal_choose.c, metal_attend.c: the dispatch of an op. */
 enum salvo_status metal_compile_row_op(struct compiling *compiling, const struct op *op);

@@ -8,7 +8,7 @@ enum {
 };
 
 /* Threads that share a row of `columns`: the most of which few are idle in the last round. */
-static uint32_t lanes_for(uint32_t columns)
+uint32_t metal_lanes_for(uint32_t columns)
 {
     const uint32_t parts = (columns + PART - 1) / PART;
     uint32_t lanes = 32;
@@ -98,7 +98,7 @@ enum salvo_status metal_add_matmul(struct compiling *compiling, const struct op 
     const struct executor *executor = compiling->executor;
     const buffer_id weight = op->inputs[0], gated = fusion->gated ? fusion->gated->inputs[0] : weight;
     const struct matmul_arguments arguments = arguments_of(compiling, op, fusion);
-    const uint32_t lanes = lanes_for(arguments.columns), threads = 32 * shape.simdgroups,
+    const uint32_t lanes = metal_lanes_for(arguments.columns), threads = 32 * shape.simdgroups,
                    rows = threads / lanes * shape.rows,
                    tokens = compiling->plan->lowered.capacity[op->rows] > 1 ? METAL_MATMUL_TOKENS : 1;
     const uint32_t constants[METAL_CONSTANTS] = {executor->program->buffers[weight].type, lanes, tokens,

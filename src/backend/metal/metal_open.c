@@ -143,8 +143,11 @@ enum salvo_status metal_executor_open(
     TRY(metal_device_open(options->device, &executor->device));
     pace_open(&executor->pace, target_ns, executor->options.batch, FIRST_CHUNK);
     TRY(lower_single_and_batch(program, &executor->options,
-        (struct lowering_options){.max_rounded = MAX_ROUNDED}, &executor->tables, &executor->single.lowered,
-        &executor->batch.lowered));
+        (struct lowering_options){.max_rounded = MAX_ROUNDED,
+            .projects_attention = true,
+            .takes = metal_takes_projection,
+            .executor = executor},
+        &executor->tables, &executor->single.lowered, &executor->batch.lowered));
     TRY(metal_weights_place(executor));
     TRY(metal_states_open(executor));
     TRY(metal_steps_open(executor));

@@ -92,17 +92,19 @@
 #define METAL_DECAY        6
 
 /* Function constants. */
-#define METAL_CONSTANT_KIND       0 /* type of the weights or the cache, or kind of op */
+#define METAL_CONSTANT_KIND       0 /* type of the weights, or kind of op */
 #define METAL_CONSTANT_LANES      1 /* of a row of a matrix */
 #define METAL_CONSTANT_TOKENS     2 /* rows of x of a threadgroup */
 #define METAL_CONSTANT_ROUNDS     3 /* x is rounded to half precision */
 #define METAL_CONSTANT_PARTS      4 /* threadgroups that share a head of attention; 0: one takes it to the end */
-#define METAL_CONSTANT_NORMS      5 /* x is normalised on the way */
-#define METAL_CONSTANT_GATES      6 /* a second matrix is the gated one */
-#define METAL_CONSTANT_TURNS      7 /* attention rotates query and key and appends key and value */
-#define METAL_CONSTANT_ROWS       8 /* of a matrix that a team of LANES threads takes */
-#define METAL_CONSTANT_SIMDGROUPS 9 /* of a threadgroup of a matmul */
-#define METAL_CONSTANTS           10
+#define METAL_CONSTANT_NORMS      5  /* x is normalised on the way */
+#define METAL_CONSTANT_GATES      6  /* a second matrix is the gated one */
+#define METAL_CONSTANT_TURNS      7  /* attention rotates query and key and appends key and value */
+#define METAL_CONSTANT_ROWS       8  /* of a matrix that a team of LANES threads takes */
+#define METAL_CONSTANT_SIMDGROUPS 9  /* of a threadgroup of a matmul */
+#define METAL_CONSTANT_CACHE      10 /* type of the KV cache */
+#define METAL_CONSTANT_PROJECTS   11 /* attention computes query, key and value from x */
+#define METAL_CONSTANTS           12
 
 /*
  * A step as the device reads it: this header, a step_run for each slot, then words at the offsets that the
@@ -177,11 +179,21 @@ struct matmul_arguments {
     uint64_t gated; /* bytes into the buffer of the second matrix */
 };
 
+/* The matrix of queries, keys or values. */
+struct projected_matrix {
+    uint64_t weights, row_bytes; /* as in matmul_arguments */
+    uint32_t bias;
+};
+
 struct attend_arguments {
     uint32_t q, to, heads, kv_heads, head_dim, window, head_bytes;
     float scale, cap;
     /* With METAL_CONSTANT_TURNS: the new key and value, and the ropes as in rope_arguments. */
     uint32_t k, v, dimensions, halves, query_table, key_table;
+    /* With METAL_CONSTANT_PROJECTS: x, its norm as in matmul_arguments, and the three matrices. */
+    uint32_t x, columns, norm;
+    float epsilon;
+    struct projected_matrix projections[3];
 };
 
 struct wkv7_arguments {

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string>
 
-enum { MOST_BINDINGS = 9 };
+enum { MOST_BINDINGS = 11 };
 
 /* A threadgroup's view of a dispatch. */
 struct kernel_call {

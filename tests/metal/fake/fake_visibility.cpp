@@ -5,6 +5,8 @@
  */
 #include "metal/fake/fake_objects.h"
 
+#include <algorithm>
+
 namespace
 {
 template <class Function> void for_each_buffer(Function function)
@@ -12,6 +14,19 @@ template <class Function> void for_each_buffer(Function function)
     for (auto &entry : buffer::all()) {
         if (entry.second->is_owned)
             function(*entry.second);
+    }
+}
+
+enum { PIECE = 4096 };
+
+/* What the host has written in a part of a buffer reaches the device. */
+void pass_on_writes(buffer &each, size_t first, size_t count)
+{
+    if (memcmp(each.bytes + first, each.seen.host.data() + first, count) == 0)
+        return;
+    for (size_t i = first; i < first + count; i++) {
+        if (each.bytes[i] != each.seen.host[i])
+            each.seen.device[i] = each.seen.published[i] = each.seen.host[i] = each.bytes[i];
     }
 }
 } // namespace
@@ -39,11 +54,8 @@ void visibility_to_device()
     for_each_buffer([](buffer &each) {
         if (each.seen.device.empty())
             return; /* made meanwhile */
-        for (size_t i = 0; i < each.size; i++) {
-            if (each.bytes[i] != each.seen.host[i])
-                each.seen.device[i] = each.seen.published[i] = each.bytes[i];
-        }
-        each.seen.host.assign(each.bytes, each.bytes + each.size);
+        for (size_t first = 0; first < each.size; first += PIECE)
+            pass_on_writes(each, first, std::min<size_t>(PIECE, each.size - first));
         memcpy(each.bytes, each.seen.device.data(), each.size);
     });
 }

@@ -2,8 +2,8 @@
 /* clang-format off */
 #include "backend/metal/shaders/common.metal"
 #include "backend/metal/shaders/blocks.metal"
-#include "backend/metal/shaders/attend.metal"
 #include "backend/metal/shaders/matmul.metal"
+#include "backend/metal/shaders/attend.metal"
 #include "backend/metal/shaders/rows.metal"
 #include "backend/metal/shaders/sample.metal"
 #include "backend/metal/shaders/step.metal"
@@ -23,4 +23,6 @@ inline void set_constants(const unsigned values[METAL_CONSTANTS])
     TURNS = values[METAL_CONSTANT_TURNS];
     ROWS = values[METAL_CONSTANT_ROWS];
     SIMDGROUPS = values[METAL_CONSTANT_SIMDGROUPS];
+    CACHE = values[METAL_CONSTANT_CACHE];
+    PROJECTS = values[METAL_CONSTANT_PROJECTS];
 }

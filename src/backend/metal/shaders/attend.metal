@@ -25,7 +25,7 @@ inline void append_bytes(device const float *x, uint count, device uchar *codes,
 /* An element of a cache of floats or halves; the result is the one that the cache has. */
 inline float append_float(device uchar *head, uint element, float x)
 {
-    if (KIND == METAL_F32) {
+    if (CACHE == METAL_F32) {
         ((device float *)head)[element] = x;
         return x;
     }
@@ -49,7 +49,7 @@ kernel void append(constant append_arguments &arguments [[buffer(0)]], device fl
                             ((ulong)row * arguments.heads + head) * arguments.head_dim + 32 * unit;
     device uchar *to =
         cached_head(is_key ? keys : values, page, position, arguments.heads, head, arguments.head_bytes);
-    if (KIND == METAL_Q8_0) {
+    if (CACHE == METAL_Q8_0) {
         append_bytes(x, count, to + 32 * unit, to + arguments.head_dim + 2 * unit);
         return;
     }
@@ -59,22 +59,23 @@ kernel void append(constant append_arguments &arguments [[buffer(0)]], device fl
 
 inline float cached_element(device const uchar *head, uint element, uint head_dim)
 {
-    if (KIND == METAL_F32)
+    if (CACHE == METAL_F32)
         return ((device const float *)head)[element];
-    if (KIND == METAL_F16)
+    if (CACHE == METAL_F16)
         return (float)((device const half *)head)[element];
     return (float)(char)head[element] * half_at(head + head_dim + element / 32 * 2);
 }
 
 /* An element of a head after its rotation to a position. */
-inline float rotated_element(constant attend_arguments &arguments, device const float *head, uint element,
+template <class Head>
+inline float rotated_element(constant attend_arguments &arguments, Head head, uint element,
     device const float *table, uint position)
 {
     uint pairs = arguments.dimensions / 2;
     if (element >= 2 * pairs)
         return head[element];
     uint pair = arguments.halves ? element % pairs : element / 2;
-    device const float *a = head + (arguments.halves ? pair : 2 * pair), *b = a + (arguments.halves ? pairs : 1);
+    Head a = head + (arguments.halves ? pair : 2 * pair), b = a + (arguments.halves ? pairs : 1);
     rope_angle angle = angle_of(table, pair, pairs, position);
     return head + element == a ? *a * angle.cosine - *b * angle.sine : *b * angle.cosine + *a * angle.sine;
 }
@@ -84,7 +85,7 @@ inline float new_element(device uchar *head, uint element, float x, bool appends
 {
     if (appends)
         return append_float(head, element, x);
-    return KIND == METAL_F32 ? x : (float)(half)x;
+    return CACHE == METAL_F32 ? x : (float)(half)x;
 }
 
 /*
@@ -111,14 +112,42 @@ template <class Parts> inline float joined(Parts parts, uint count, uint dim, ui
 }
 
 /*
+ * The rows of a matrix that are one head's query, key or value, times the normed row of x, with the sums that matmul
+ * computes. All threads of a simdgroup are in the same round.
+ */
+inline void project_head(constant attend_arguments &arguments, uint which, device const uchar *weights,
+    device const float *vectors, device const float *x, float scale, uint head, uint tid, threadgroup float *to)
+{
+    constant projected_matrix &given = arguments.projections[which];
+    uint teams = METAL_ATTEND_THREADS / LANES, lane = tid % LANES, parts = (arguments.columns + 15) / 16;
+    device const float *norm = vectors + arguments.norm;
+    for (uint begin = 0; begin < arguments.head_dim; begin += teams) {
+        uint element = begin + tid / LANES, row = head * arguments.head_dim + element;
+        float sum = 0, values[16];
+        for (uint part = lane; element < arguments.head_dim && part < parts; part += LANES) {
+            unpack16(weights + given.weights + row * given.row_bytes, part, arguments.columns, values);
+            sum += part_product(
+                values, x + 16 * part, min(16u, arguments.columns - 16 * part), scale, norm + 16 * part);
+        }
+        for (uint distance = LANES / 2; distance > 0; distance /= 2)
+            sum += simd_shuffle_xor(sum, (ushort)distance);
+        if (lane == 0 && element < arguments.head_dim)
+            to[element] = given.bias != METAL_NO_OPERAND ? sum + vectors[given.bias + row] : sum;
+    }
+}
+
+/*
  * One query against the positions that it sees, or with PARTS against a part of them. Each simdgroup takes every fourth
  * position and keeps a running softmax; a lane has every 32nd element of the head. The simdgroups are merged at the end.
  * With TURNS it rotates the query, and takes key and value of its own position from the arena: no other threadgroup waits
- * for the one that appends them.
+ * for the one that appends them. With PROJECTS it computes them first, from the row of x before its norm: a threadgroup
+ * does so in less time than a dispatch of their own takes, although heads that share a key compute the same.
  */
 kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device float *arena [[buffer(1)]],
     device uchar *keys [[buffer(2)]], device uchar *values [[buffer(3)]], device step_header *step [[buffer(4)]],
     device float *parts [[buffer(5)]], device const float *ropes [[buffer(6)]],
+    device const float *vectors [[buffer(7)]], device const uchar *query_weights [[buffer(8)]],
+    device const uchar *key_weights [[buffer(9)]], device const uchar *value_weights [[buffer(10)]],
     uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]], THREADGROUP_MEMORY(float, shared))
 {
     uint head = PARTS ? group.x / PARTS : group.x, row = group.y, lane = tid % 32, team = tid / 32;
@@ -139,11 +168,22 @@ kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device fl
     device const float *query = arena + arguments.q + ((ulong)row * arguments.heads + head) * dim;
     ulong new_at = ((ulong)row * arguments.kv_heads + kv_head) * dim;
     device const float *new_key = arena + arguments.k + new_at, *new_value = arena + arguments.v + new_at;
+    threadgroup float *own_query = shared + teams * (dim + 2), *own_key = own_query + dim, *own_value = own_key + dim;
+    if (PROJECTS) {
+        device const float *x = arena + arguments.x;
+        float scale = norm_scale(arguments.columns, arguments.epsilon, x, tid);
+        project_head(arguments, 0, query_weights, vectors, x, scale, head, tid, own_query);
+        project_head(arguments, 1, key_weights, vectors, x, scale, kv_head, tid, own_key);
+        project_head(arguments, 2, value_weights, vectors, x, scale, kv_head, tid, own_value);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
     float q[METAL_ATTEND_DIM / 32], sums[METAL_ATTEND_DIM / 32], largest = -INFINITY, total = 0;
     for (uint i = 0; i * 32 < dim; i++) {
         uint element = 32 * i + lane;
+        device const float *table = ropes + arguments.query_table;
         q[i] = element >= dim ? 0
-               : TURNS ? rotated_element(arguments, query, element, ropes + arguments.query_table, position)
+               : PROJECTS ? rotated_element(arguments, own_query, element, table, position)
+               : TURNS ? rotated_element(arguments, query, element, table, position)
                        : query[element];
         sums[i] = 0;
     }
@@ -154,8 +194,10 @@ kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device fl
         bool is_new = TURNS && j == position;
         float score = 0;
         for (uint i = 0, element = lane; element < dim; i++, element += 32) {
+            device const float *table = ropes + arguments.key_table;
             float x = is_new ? new_element(key, element,
-                                   rotated_element(arguments, new_key, element, ropes + arguments.key_table, position),
+                                   PROJECTS ? rotated_element(arguments, own_key, element, table, position)
+                                            : rotated_element(arguments, new_key, element, table, position),
                                    appends)
                              : cached_element(key, element, dim);
             score = fma(q[i], x, score);
@@ -166,7 +208,7 @@ kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device fl
         float next = max(largest, score), keeps = exponential(largest - next), weight = exponential(score - next);
         total = total * keeps + weight;
         for (uint i = 0, element = lane; element < dim; i++, element += 32) {
-            float x = is_new ? new_element(value, element, new_value[element], appends)
+            float x = is_new ? new_element(value, element, PROJECTS ? own_value[element] : new_value[element], appends)
                              : cached_element(value, element, dim);
             sums[i] = sums[i] * keeps + weight * x;
         }

@@ -9,13 +9,13 @@ inline void write_product(constant matmul_arguments &arguments, device const flo
 }
 
 /* The factor of the RMS norm of a row, computed by each simdgroup. */
-inline float norm_scale(constant matmul_arguments &arguments, device const float *x, uint tid)
+inline float norm_scale(uint columns, float epsilon, device const float *x, uint tid)
 {
     float sum = 0;
-    for (uint i = tid % 32; i < arguments.columns; i += 32)
+    for (uint i = tid % 32; i < columns; i += 32)
         sum = fma(x[i], x[i], sum);
     sum = simd_sum(sum);
-    return 1.0f / precise::sqrt(sum / (float)arguments.columns + arguments.epsilon);
+    return 1.0f / precise::sqrt(sum / (float)columns + epsilon);
 }
 
 /* Weights times up to 16 columns of x; `norm` has the weights of the norm of these columns. */
@@ -50,7 +50,7 @@ kernel void matmul(constant matmul_arguments &arguments [[buffer(0)]], device co
     device const float *norm = vectors + (NORMS ? arguments.norm : 0);
     device const uchar *packed = weights + arguments.weights, *gated = gated_weights + arguments.gated;
     float sums[2 * METAL_MATMUL_ROWS > METAL_MATMUL_TOKENS ? 2 * METAL_MATMUL_ROWS : METAL_MATMUL_TOKENS], values[16];
-    float scale = NORMS ? norm_scale(arguments, given, tid) : 1;
+    float scale = NORMS ? norm_scale(arguments.columns, arguments.epsilon, given, tid) : 1;
     for (uint i = 0; i < ROWS * products; i++)
         sums[i] = 0;
     for (uint part = lane; part < parts; part += LANES) {
