@@ -13,9 +13,10 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { CONTEXT = 400, MORE = 3, MOST_TEXT = 16384 };
 
@@ -317,39 +318,44 @@ static void recurrence_on_a_busy_device(void **state)
 
 /* ---- Cancelled at any moment ---- */
 
+/* Another thread cancels at some moment between two calls of the text callback: from `call` on, and before
+ * the end of a call PATIENCE later, so that the cancel comes within the generation. */
+enum { PATIENCE = 4 };
+
 struct canceller {
     struct salvo_session *session;
-    long delay_ns;
-    bool done;
+    unsigned call, late; /* late: calls after the cancel was certainly made */
+    atomic_uint calls;
+    atomic_bool done;
 };
 
-static void *cancel_later(void *user)
+static void *cancel_at_call(void *user)
 {
     struct canceller *canceller = user;
-    nanosleep(&(struct timespec){.tv_nsec = canceller->delay_ns}, NULL);
+    while (atomic_load(&canceller->calls) < canceller->call)
+        sched_yield();
     salvo_session_cancel(canceller->session);
-    __atomic_store_n(&canceller->done, true, __ATOMIC_SEQ_CST);
+    atomic_store(&canceller->done, true);
     return NULL;
 }
 
-/* Counts what comes after the cancel was certainly made. */
-struct watched {
-    struct canceller *canceller;
-    unsigned late;
-};
-
 static bool watch(void *user, const char *text, size_t size)
 {
-    struct watched *watched = user;
+    struct canceller *canceller = user;
     (void)text;
     (void)size;
-    watched->late += __atomic_load_n(&watched->canceller->done, __ATOMIC_SEQ_CST);
+    canceller->late += atomic_load(&canceller->done);
+    if (atomic_fetch_add(&canceller->calls, 1) + 1 == canceller->call + PATIENCE) {
+        while (!atomic_load(&canceller->done))
+            sched_yield();
+    }
     return true;
 }
 
 /* However far it came, it goes on as if nothing had happened. */
 static void cancelled_generations(const char *shape, bool busy, unsigned cases)
 {
+    enum { MOST_CALLS = 150 };
     struct stage stage = stage_open(shape, busy);
     struct salvo_session *session = stage.fixture.session;
     const struct salvo_sampler sampler = {
@@ -365,20 +371,20 @@ static void cancelled_generations(const char *shape, bool busy, unsigned cases)
     assert_int_equal(CONTEXT - 3, result.tokens);
     memcpy(expected, salvo_session_tokens(session), sizeof expected);
     for (unsigned i = 0; i < cases; i++) {
-        struct canceller canceller = {.session = session, .delay_ns = (long)next_random(6000000)};
-        struct watched watched = {.canceller = &canceller};
+        struct canceller canceller = {.session = session, .call = 1 + next_random(MOST_CALLS)};
         pthread_t thread;
         ASSERT_OK(salvo_session_rollback(session, 3));
-        assert_int_equal(0, pthread_create(&thread, NULL, cancel_later, &canceller));
+        assert_int_equal(0, pthread_create(&thread, NULL, cancel_at_call, &canceller));
         const struct salvo_generate_options options = {.size = sizeof(struct salvo_generate_options),
             .ignore_end = true,
             .ahead = aheads[next_random(sizeof aheads / sizeof *aheads)],
             .text = watch,
-            .user = &watched};
+            .user = &canceller};
         ASSERT_OK(salvo_session_generate(session, &options, &result));
+        assert_true(atomic_load(&canceller.calls) >= canceller.call); /* else the thread would not end */
         pthread_join(thread, NULL);
-        assert_in_range(watched.late, 0, 1); /* the one that was just being handed over */
-        assert_true(result.finish == SALVO_FINISH_CANCELLED || result.finish == SALVO_FINISH_CONTEXT);
+        assert_in_range(canceller.late, 0, 1); /* the one that was just being handed over */
+        assert_int_equal(SALVO_FINISH_CANCELLED, result.finish);
         const uint32_t position = salvo_session_position(session);
         assert_int_equal(3 + result.tokens, position);
         assert_memory_equal(expected, salvo_session_tokens(session), position * sizeof *expected);
@@ -388,14 +394,6 @@ static void cancelled_generations(const char *shape, bool busy, unsigned cases)
                 .max_tokens = 4,
                 .ahead = 3},
             &result));
-        if (result.finish == SALVO_FINISH_CANCELLED) { /* the one that had come too late */
-            ASSERT_OK(salvo_session_generate(session,
-                &(struct salvo_generate_options){.size = sizeof(struct salvo_generate_options),
-                    .ignore_end = true,
-                    .max_tokens = 4,
-                    .ahead = 3},
-                &result));
-        }
         const uint32_t further = salvo_session_position(session);
         assert_int_equal(position + 4 < CONTEXT ? position + 4 : CONTEXT, further);
         assert_memory_equal(expected, salvo_session_tokens(session), further * sizeof *expected);

@@ -6,16 +6,15 @@
 #include "arch/arch.h"
 #include "backend/backend.h"
 #include "backend/common/state.h"
+#include "cancel_hook.h"
 #include "cmocka_test.h"
 #include "engine_fixture.h"
 #include "unit/text_data.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static struct fixture open_small(struct salvo_engine_options options)
 {
@@ -254,19 +253,6 @@ static void a_token_can_be_taken_after_an_evaluation(void **state)
 
 /* ---- Stopping and repeating ---- */
 
-struct canceller {
-    struct salvo_session *session;
-    long delay; /* nanoseconds */
-};
-
-static void *cancel_soon(void *context)
-{
-    const struct canceller *canceller = context;
-    nanosleep(&(struct timespec){.tv_nsec = canceller->delay}, NULL);
-    salvo_session_cancel(canceller->session);
-    return NULL;
-}
-
 static void a_cancelled_step_leaves_the_state_alone(void **state)
 {
     (void)state;
@@ -276,19 +262,17 @@ static void a_cancelled_step_leaves_the_state_alone(void **state)
     struct fixture other =
         open_small((struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .batch = 512});
     int32_t *ids = some_ids(COUNT, fixture.vocabulary, 4);
-    uint32_t cancels = 0;
-    struct canceller canceller = {fixture.session, 300000};
-    for (uint32_t done = 0, now; done < COUNT; done = now) {
-        pthread_t thread;
-        assert_int_equal(0, pthread_create(&thread, NULL, cancel_soon, &canceller));
-        enum salvo_status status = salvo_session_feed(fixture.session, ids + done, COUNT - done);
-        pthread_join(thread, NULL);
-        cancels += status == SALVO_ERROR_CANCELLED;
-        now = salvo_session_position(fixture.session);
-        if (now == done && canceller.delay < 400000000)
-            canceller.delay *= 2; /* where a chunk takes longer than that, it would never be done */
+    uint32_t done = 0, cancels = 0;
+    for (unsigned call = 1; done < COUNT; call += 40) { /* in the first chunk, then in later ones */
+        cancel_hook_set(fixture.engine, fixture.session, call);
+        const enum salvo_status status = salvo_session_feed(fixture.session, ids + done, COUNT - done);
+        const bool came = cancel_hook_remove(fixture.engine);
+        assert_int_equal(came ? SALVO_ERROR_CANCELLED : SALVO_OK, status);
+        cancels += came;
+        done = salvo_session_position(fixture.session);
     }
     print_message("%u cancels\n", cancels);
+    assert_in_range(cancels, 10, COUNT);
     ASSERT_OK(salvo_session_feed(other.session, ids, COUNT));
     assert_memory_equal(salvo_session_logits(other.session), salvo_session_logits(fixture.session),
         fixture.vocabulary * sizeof(float));

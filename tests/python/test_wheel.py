@@ -32,7 +32,7 @@ class Wheel(unittest.TestCase):
         link = os.path.join(cls.folder, "libsalvo.so.1")
         os.symlink(LIBRARY, link)
         run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "--no-index", "-w", cls.folder, os.path.join(SOURCE, "python"),
-            f"-Ccmake.define.SALVO_LIBRARY={link}", f"-Cbuild-dir={cls.folder}/build")
+            f"--config-settings=cmake.define.SALVO_LIBRARY={link}", f"--config-settings=build-dir={cls.folder}/build") # -C needs pip 23.1
         cls.wheel, = glob.glob(f"{cls.folder}/*.whl")
         environment = os.path.join(cls.folder, "venv")
         venv.create(environment, with_pip=False)
