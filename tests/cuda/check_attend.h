@@ -6,10 +6,14 @@
 
 typedef void attend_kernel(const cuda_machine *, const cuda_flash);
 
-#define ATTEND_KERNELS(X) \
-    X(salvo_flash_f16_64) X(salvo_flash_f16_128) X(salvo_flash_f16_128_few) X(salvo_flash_any)
+#define ATTEND_KERNELS(X)                                                                         \
+    X(salvo_flash_f16_64)                                                                         \
+    X(salvo_flash_f16_128) X(salvo_flash_f16_128_few) X(salvo_flash_any) X(salvo_flash_halves_64) \
+        X(salvo_flash_halves_128)
 
-enum { FLASH_SHARED = 232448, LITTLE_FLASH_SHARED = 101376 }; /* of a block, on an H200 and an RTX 4090 */
+/* An H200 without its warpgroups, an RTX 4090, and a device with warpgroups that few queries occupy. */
+constexpr cuda_room large_room = {232448, 132, false}, small_room = {101376, 128, false},
+                    wide_room = {232448, 1, true};
 
 #define DECLARE(name) \
     extern "C" __global__ void name(const cuda_machine *machine, const __grid_constant__ cuda_flash flash);
@@ -203,7 +207,7 @@ inline cuda_attend make_attend(const attend_case &c, uint64_t q, uint64_t out, u
 }
 
 inline void check_attend(
-    checks &results, const attend_case &c, uint64_t seed, uint32_t shared_bytes = FLASH_SHARED)
+    checks &results, const attend_case &c, uint64_t seed, const cuda_room &room = large_room)
 {
     numbers random(seed);
     attend_setup setup(c, random);
@@ -215,11 +219,12 @@ inline void check_attend(
         make_attend(c, q_array.address, out_array.address, keys.address, values.address);
     cuda_flash flash = {attend, {}};
     const bool rounds = c.head_dim % 32 == 0 && !c.with_nan;
-    const device_array<uint8_t> packed_input(cuda_packed_input_bytes(ROUNDING_Q8, row, capacity));
+    const uint32_t rounding = room.warpgroups && seed % 2 ? ROUNDING_F16 : ROUNDING_Q8;
+    const device_array<uint8_t> packed_input(cuda_packed_input_bytes(rounding, row, capacity));
     if (rounds)
-        flash.rounded = cuda_packed_input_at(ROUNDING_Q8, row, capacity, packed_input.address);
-    const cuda_launch launch =
-        cuda_flash_launch(&attend, capacity, (uint32_t)c.runs.size() + 2, shared_bytes);
+        flash.rounded = cuda_packed_input_at(rounding, row, capacity, packed_input.address);
+    flash.rounded.grouped = rounding == ROUNDING_F16 ? (capacity + 7) / 8 * 8 : 0;
+    const cuda_launch launch = cuda_flash_launch(&attend, capacity, (uint32_t)c.runs.size() + 2, &room);
     const cuda_machine *device = setup.machine->upload();
     launch_kernel(launch, find_attend_kernel(launch.kernel), device, flash);
     device_wait();
@@ -254,18 +259,47 @@ inline void check_attend(
                 : "");
 }
 
+/* With warpgroups: blocks that are full, nearly empty, with runs of different lengths, over several pages. */
+inline void check_wide_attends(checks &results)
+{
+    uint64_t seed = 3000;
+    const auto check = [&](const attend_case &c) { check_attend(results, c, seed++, wide_room); };
+    for (uint32_t head_dim : {64, 128}) {
+        check({{{0, 0, 130}}, TYPE_F16, 1, 1, head_dim, 0, 0, 1, false});
+        check({{{0, 250, 40}, {2, 0, 3}}, TYPE_F16, 8, 2, head_dim, 0, 0, 1, false});
+        check({{{1, 300, 50}}, TYPE_F16, 3, 1, head_dim, 40, 0, 2, false});
+        check({{{0, 33, 70}}, TYPE_F16, 2, 1, head_dim, 0, 5, 4, false});
+        check({{{0, 30, 60}, {1, 0, 4}}, TYPE_F16, 3, 1, head_dim, 0, 0, 1, true});
+        check({{{0, 10, 140}}, TYPE_F16, 1, 1, head_dim, 0, 0, 1e-20f, false});
+        check({{{0, 700, 129}}, TYPE_F16, 1, 1, head_dim, 0, 0, 60, false});
+    }
+    for (uint32_t count : {64, 128, 300, 512}) {
+        for (uint32_t first : {0, 1, 255, 700}) {
+            for (uint32_t head_dim : {64, 128}) {
+                if (!ON_DEVICE)
+                    continue;
+                check({{{0, first, count}, {1, 17, 3}}, TYPE_F16, 9, 3, head_dim, 0, 0, 1, false});
+                check({{{0, first, count}}, TYPE_F16, 4, 4, head_dim, 100, 0, 1, false});
+                check({{{0, first, count}}, TYPE_F16, 32, 8, head_dim, 0, 0, 1, false});
+            }
+        }
+    }
+}
+
 inline void check_attends(checks &results)
 {
     uint64_t seed = 1000;
+    if (has_kernel((const void *)salvo_flash_halves_64))
+        check_wide_attends(results);
     for (enum tensor_type type : {TYPE_F16, TYPE_F32, TYPE_Q8_0}) {
         check_attend(results, {{{0, 0, 7}}, type, 3, 1, 64, 0, 0, 1, false}, seed++);
         check_attend(results, {{{0, 250, 20}, {2, 0, 3}}, type, 4, 2, 32, 0, 0, 1, false}, seed++);
         check_attend(results, {{{1, 100, 9}}, type, 2, 2, 64, 40, 0, 2, false}, seed++);
         check_attend(results, {{{0, 33, 5}}, type, 2, 1, 128, 0, 5, 4, false}, seed++);
         check_attend(results, {{{0, 30, 12}}, type, 6, 2, 80, 0, 0, 1, false}, seed++);
-        check_attend(results, {{{0, 250, 20}, {2, 0, 3}}, type, 4, 2, 128, 0, 0, 1, false}, seed++,
-            LITTLE_FLASH_SHARED);
-        check_attend(results, {{{1, 200, 9}}, type, 6, 2, 96, 40, 5, 2, false}, seed++, LITTLE_FLASH_SHARED);
+        check_attend(
+            results, {{{0, 250, 20}, {2, 0, 3}}, type, 4, 2, 128, 0, 0, 1, false}, seed++, small_room);
+        check_attend(results, {{{1, 200, 9}}, type, 6, 2, 96, 40, 5, 2, false}, seed++, small_room);
         check_attend(results, {{{0, 3, 1}, {1, 40, 1}, {2, 600, 1}}, type, 9, 3, 24, 0, 0, 1, false}, seed++);
         check_attend(results, {{{0, 20, 2}}, type, 2, 1, 160, 0, 0, 1, false}, seed++);
         if (type != TYPE_Q8_0)
@@ -294,7 +328,7 @@ inline void check_attends(checks &results)
 }
 
 #if ON_DEVICE
-inline void time_attend(const char *what, const attend_case &c)
+inline void time_attend(const char *what, const attend_case &c, const cuda_room &room = large_room)
 {
     numbers random(3);
     attend_setup setup(c, random);
@@ -302,7 +336,7 @@ inline void time_attend(const char *what, const attend_case &c)
     const device_array<float> q(random.vector((size_t)tokens * row)), out((size_t)tokens * row);
     const device_array<uint8_t> keys(setup.keys->bytes), values(setup.values->bytes);
     const cuda_attend attend = make_attend(c, q.address, out.address, keys.address, values.address);
-    const cuda_launch launch = cuda_flash_launch(&attend, tokens, (uint32_t)c.runs.size(), FLASH_SHARED);
+    const cuda_launch launch = cuda_flash_launch(&attend, tokens, (uint32_t)c.runs.size(), &room);
     const cuda_machine *device = setup.machine->upload();
     const double time = time_of([&] {
         launch_kernel(launch, find_attend_kernel(launch.kernel), device, cuda_flash{attend, {}});

@@ -262,11 +262,28 @@ inline double row_error(const float *values, const double *reference, size_t cou
 
 /* ---- Packed inputs ---- */
 
-/* Where a packed input of halves has a column: of every 128, pair j of the c-th 32 is pair 4j + c. */
-inline uint64_t half_place(uint64_t column)
+/* Whether the build has a kernel: those for warpgroups only if it is for devices that have them. */
+inline bool has_kernel(const void *kernel)
 {
-    const uint64_t part = column / 128 * 128, group = column % 128 / 32, pair = column % 32 / 2;
-    return part + (4 * pair + group) * 2 + column % 2;
+#if ON_DEVICE
+    cudaFuncAttributes attributes;
+    const bool has = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess;
+    (void)cudaGetLastError();
+    return has;
+#else
+    return kernel != nullptr;
+#endif
+}
+
+/* Where a packed input of halves has a column of a row: of every 128, pair j of the c-th 32 is pair 4j + c.
+ * With groups, eight rows have 8 halves each, and then the next 8. */
+inline uint64_t half_place(const cuda_packed_input &packed_input, uint64_t row, uint64_t column)
+{
+    const uint64_t part = column / 128 * 128, group = column % 128 / 32, pair = column % 32 / 2,
+                   at = part + (4 * pair + group) * 2 + column % 2;
+    return packed_input.grouped
+               ? part * packed_input.grouped + row / 8 * 1024 + (at - part) / 8 * 64 + row % 8 * 8 + at % 8
+               : row * packed_input.columns + at;
 }
 
 template <class T> T read_packed_input(const std::vector<uint8_t> &bytes, uint64_t at)
@@ -315,8 +332,9 @@ inline bool packed_input_is_right(const cuda_packed_input &packed_input, const s
             good &=
                 read_packed_input<float>(bytes, packed_input.values - base + (begin + i) * 4) == padded[i];
         for (uint32_t i = 0; i < 32 && packed_input.rounding == ROUNDING_F16; i++)
-            good &= read_packed_input<uint16_t>(bytes,
-                        packed_input.values - base + half_place(begin + i) * 2) == f16_from_f32(padded[i]);
+            good &= read_packed_input<uint16_t>(
+                        bytes, packed_input.values - base + half_place(packed_input, row, first + i) * 2) ==
+                    f16_from_f32(padded[i]);
         if (packed_input.rounding == ROUNDING_Q8)
             good &= bytes_are_right(packed_input, bytes, base, begin, padded, fine);
     }

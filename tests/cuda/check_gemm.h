@@ -21,18 +21,14 @@ typedef void gemm_kernel(const cuda_machine *, const cuda_gemm);
 DECLARE_ALL(q8);
 DECLARE_ALL(f16);
 DECLARE_ALL(f32);
-DECLARE(salvo_gemm_wide_64);
-DECLARE(salvo_gemm_wide_64_glu);
-DECLARE(salvo_gemm_wide_128);
-DECLARE(salvo_gemm_wide_128_glu);
-DECLARE(salvo_gemm_split_16);
-DECLARE(salvo_gemm_split_16_glu);
-DECLARE(salvo_gemm_split_32);
-DECLARE(salvo_gemm_split_32_glu);
-DECLARE(salvo_gemm_split_64);
-DECLARE(salvo_gemm_split_64_glu);
-DECLARE(salvo_gemm_split_128);
-DECLARE(salvo_gemm_split_128_glu);
+DECLARE(salvo_gemm_halves_16);
+DECLARE(salvo_gemm_halves_16_glu);
+DECLARE(salvo_gemm_halves_32);
+DECLARE(salvo_gemm_halves_32_glu);
+DECLARE(salvo_gemm_halves_64);
+DECLARE(salvo_gemm_halves_64_glu);
+DECLARE(salvo_gemm_halves_128);
+DECLARE(salvo_gemm_halves_128_glu);
 #undef DECLARE_ALL
 #undef DECLARE
 
@@ -60,18 +56,14 @@ inline gemm_kernel *find_gemm_kernel(const char *name)
         {"salvo_gemm_f32_some_glu", salvo_gemm_f32_some_glu},
         {"salvo_gemm_f32_many", salvo_gemm_f32_many},
         {"salvo_gemm_f32_many_glu", salvo_gemm_f32_many_glu},
-        {"salvo_gemm_wide_64", salvo_gemm_wide_64},
-        {"salvo_gemm_wide_64_glu", salvo_gemm_wide_64_glu},
-        {"salvo_gemm_wide_128", salvo_gemm_wide_128},
-        {"salvo_gemm_wide_128_glu", salvo_gemm_wide_128_glu},
-        {"salvo_gemm_split_16", salvo_gemm_split_16},
-        {"salvo_gemm_split_16_glu", salvo_gemm_split_16_glu},
-        {"salvo_gemm_split_32", salvo_gemm_split_32},
-        {"salvo_gemm_split_32_glu", salvo_gemm_split_32_glu},
-        {"salvo_gemm_split_64", salvo_gemm_split_64},
-        {"salvo_gemm_split_64_glu", salvo_gemm_split_64_glu},
-        {"salvo_gemm_split_128", salvo_gemm_split_128},
-        {"salvo_gemm_split_128_glu", salvo_gemm_split_128_glu},
+        {"salvo_gemm_halves_16", salvo_gemm_halves_16},
+        {"salvo_gemm_halves_16_glu", salvo_gemm_halves_16_glu},
+        {"salvo_gemm_halves_32", salvo_gemm_halves_32},
+        {"salvo_gemm_halves_32_glu", salvo_gemm_halves_32_glu},
+        {"salvo_gemm_halves_64", salvo_gemm_halves_64},
+        {"salvo_gemm_halves_64_glu", salvo_gemm_halves_64_glu},
+        {"salvo_gemm_halves_128", salvo_gemm_halves_128},
+        {"salvo_gemm_halves_128_glu", salvo_gemm_halves_128_glu},
     };
     for (const auto &kernel : kernels) {
         if (!strcmp(name, kernel.name))
@@ -79,19 +71,6 @@ inline gemm_kernel *find_gemm_kernel(const char *name)
     }
     printf("no kernel %s\n", name);
     exit(2);
-}
-
-/* Whether the build has kernels for warpgroups: only those for devices with warpgroups do. */
-inline bool has_warpgroups()
-{
-#if ON_DEVICE
-    cudaFuncAttributes attributes;
-    const bool has = cudaFuncGetAttributes(&attributes, (const void *)salvo_gemm_wide_64) == cudaSuccess;
-    (void)cudaGetLastError();
-    return has;
-#else
-    return true;
-#endif
 }
 
 /* ---- Inputs ---- */
@@ -112,11 +91,12 @@ struct test_packed_input {
     std::vector<float> rounded; /* [tokens][columns] */
 
     test_packed_input(uint32_t rounding, const std::vector<float> &x, uint32_t tokens, uint32_t capacity,
-        uint32_t columns, uint32_t fine_)
+        uint32_t columns, uint32_t fine_, bool warpgroups)
         : fine(fine_), bytes(cuda_packed_input_bytes(rounding, columns, capacity), 0xff), rounded(x)
     {
         const uint64_t base = device_new(bytes.size());
         packed_input = cuda_packed_input_at(rounding, columns, capacity, base);
+        packed_input.grouped = warpgroups && rounding == ROUNDING_F16 ? (capacity + 7) / 8 * 8 : 0;
         for (uint32_t t = 0; t < tokens; t++) {
             for (uint32_t i = 0; i < packed_input.columns; i += 32)
                 round_group(t, i, columns, base);
@@ -146,7 +126,7 @@ struct test_packed_input {
             if (packed_input.rounding == ROUNDING_F32) {
                 set(base, packed_input.values, row + i, value);
             } else if (packed_input.rounding == ROUNDING_F16) {
-                set(base, packed_input.values, half_place(row + i), f16_from_f32(value));
+                set(base, packed_input.values, half_place(packed_input, t, i), f16_from_f32(value));
                 value = f16_to_f32(f16_from_f32(value));
             } else {
                 const int integer = (int)std::nearbyint(value * inverse),
@@ -269,7 +249,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         runs.push_back({1, 0, 1, LOGITS_NONE});
     test_machine machine(runs, 2, 1024, 1);
     test_packed_input x(rounding, random.vector((size_t)c.tokens * c.columns), c.tokens, c.capacity,
-        c.columns, c.of_outputs ? c.tokens : (uint32_t)EARLY_POSITIONS);
+        c.columns, c.of_outputs ? c.tokens : (uint32_t)EARLY_POSITIONS, c.room.warpgroups);
     x.packed_input.fine = c.of_outputs;
 
     std::vector<test_matrix *> matrices;
@@ -298,6 +278,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
     const device_array<uint8_t> rounded(cuda_packed_input_bytes(next_rounding, c.rows[0], c.capacity));
     if (c.rounds)
         gemm.rounded = cuda_packed_input_at(next_rounding, c.rows[0], c.capacity, rounded.address);
+    gemm.rounded.grouped = c.room.warpgroups && next_rounding == ROUNDING_F16 ? (c.capacity + 7) / 8 * 8 : 0;
     const cuda_launch launch = cuda_gemm_launch(&gemm, c.capacity, &c.room);
     const cuda_machine *device = machine.upload();
     launch_cluster() = gemm.splits;
@@ -348,8 +329,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         const std::vector<float> again = outs[i]->get();
         same &= !memcmp(first[i].data(), again.data(), again.size() * 4);
     }
-    const bool right_kernel = c.room.warpgroups == (strstr(launch.kernel, "_wide_") != nullptr ||
-                                                       strstr(launch.kernel, "_split_") != nullptr);
+    const bool right_kernel = c.room.warpgroups == (strstr(launch.kernel, "_halves_") != nullptr);
     /* Weights as halves: code times scale is rounded. */
     const double most = !c.room.warpgroups || c.types[0] == TYPE_F16 ? 2e-5 : c.glu ? 4e-3 : 1e-3;
     results.report(gemm_name(c), worst < most && whole && same && right_kernel, worst,
@@ -392,7 +372,7 @@ inline void check_wide_gemms(checks &results, uint64_t seed)
             for (uint32_t columns : {64, 256, 768, 2048}) {
                 if (!ON_DEVICE)
                     continue;
-                const uint32_t blocks = (rows + GEMM_WIDE_ROWS - 1) / GEMM_WIDE_ROWS * (512 / 64);
+                const uint32_t blocks = (rows + GEMM_HALVES_ROWS - 1) / GEMM_HALVES_ROWS * (512 / 64);
                 for (const cuda_room &room : {large, cuda_room{MOST_SHARED, blocks, true}})
                     check_gemm(results,
                         {{f16}, {rows}, columns, tokens, 512, 0, true, tokens % 2 == 0, false, 0, 0, false,
@@ -448,6 +428,10 @@ inline void check_gemms(checks &results)
         TYPE_BF16, TYPE_F32};
     const bool full = ON_DEVICE;
     uint64_t seed = 1;
+    if (has_kernel((const void *)salvo_gemm_halves_64)) {
+        check_wide_gemms(results, 1000);
+        check_split_gemms(results, 2000);
+    }
     for (enum tensor_type type : types) {
         const bool large = tensor_type_info(type)->block_elements == 256;
         check_gemm(results, {{type}, {40}, large ? 512u : 288u, 9, 16}, seed++);
@@ -473,10 +457,6 @@ inline void check_gemms(checks &results)
         check_gemm(results, {{type}, {17}, 100, 6, 16}, seed++);
         check_gemm(results, {{type}, {17}, 333, 20, 40}, seed++);
     }
-    if (has_warpgroups())
-        check_wide_gemms(results, 1000);
-    if (has_warpgroups())
-        check_split_gemms(results, 2000);
     /* Several at once, of several types. */
     check_gemm(results,
         {{TYPE_Q4_K, TYPE_Q6_K, TYPE_Q4_0, TYPE_Q2_K, TYPE_Q8_0}, {40, 72, 8, 33, 64}, 512, 13, 16}, seed++);
@@ -519,9 +499,9 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
 {
     numbers random(7);
     test_machine machine({{0, 0, tokens}}, 1, capacity, 1);
-    const uint32_t rounding = rounding_of(types[0], has_warpgroups());
+    const uint32_t rounding = rounding_of(types[0], has_kernel((const void *)salvo_gemm_halves_64));
     const test_packed_input x(rounding, random.vector((size_t)tokens * columns), tokens, capacity, columns,
-        (uint32_t)EARLY_POSITIONS);
+        (uint32_t)EARLY_POSITIONS, has_kernel((const void *)salvo_gemm_halves_64));
     std::vector<test_matrix *> matrices;
     cuda_gemm gemm = {};
     gemm.token_rows = machine.token_rows();
@@ -539,7 +519,7 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
         bytes += (double)cuda_matrix_bytes(&matrices[i]->matrix);
         products += (double)rows[i] * columns * tokens;
     }
-    const cuda_room room = {MOST_SHARED, 132, has_warpgroups()};
+    const cuda_room room = {MOST_SHARED, 132, has_kernel((const void *)salvo_gemm_halves_64)};
     const cuda_launch launch = cuda_gemm_launch(&gemm, capacity, &room);
     const cuda_machine *device = machine.upload();
     launch_cluster() = gemm.splits;

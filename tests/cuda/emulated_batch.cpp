@@ -7,11 +7,10 @@
 
 #include "backend/cuda/kernels/prefill/gemm_float.cu"
 
-#include "backend/cuda/kernels/prefill/gemm_wide.cu"
-
-#include "backend/cuda/kernels/prefill/gemm_split.cu"
+#include "backend/cuda/kernels/prefill/gemm_halves.cu"
 
 #include "backend/cuda/kernels/prefill/flash.cu"
+#include "backend/cuda/kernels/prefill/flash_halves.cu"
 
 #include "backend/cuda/kernels/prefill/flash_any.cu"
 

@@ -3,8 +3,7 @@
 
 #include "backend/cuda/kernels/prefill/gemm_float.cu"
 #include "backend/cuda/kernels/prefill/gemm_q8.cu"
-#include "backend/cuda/kernels/prefill/gemm_split.cu"
-#include "backend/cuda/kernels/prefill/gemm_wide.cu"
+#include "backend/cuda/kernels/prefill/gemm_halves.cu"
 
 void add_gemm_kernels(kernel_table &table)
 {
@@ -27,17 +26,13 @@ void add_gemm_kernels(kernel_table &table)
         FAKE_KERNEL(salvo_gemm_f32_some_glu),
         FAKE_KERNEL(salvo_gemm_f32_many),
         FAKE_KERNEL(salvo_gemm_f32_many_glu),
-        {"salvo_gemm_wide_64", {kernel_of(salvo_gemm_wide_64), false, true}},
-        {"salvo_gemm_wide_64_glu", {kernel_of(salvo_gemm_wide_64_glu), false, true}},
-        {"salvo_gemm_wide_128", {kernel_of(salvo_gemm_wide_128), false, true}},
-        {"salvo_gemm_wide_128_glu", {kernel_of(salvo_gemm_wide_128_glu), false, true}},
-        {"salvo_gemm_split_16", {kernel_of(salvo_gemm_split_16), false, true}},
-        {"salvo_gemm_split_16_glu", {kernel_of(salvo_gemm_split_16_glu), false, true}},
-        {"salvo_gemm_split_32", {kernel_of(salvo_gemm_split_32), false, true}},
-        {"salvo_gemm_split_32_glu", {kernel_of(salvo_gemm_split_32_glu), false, true}},
-        {"salvo_gemm_split_64", {kernel_of(salvo_gemm_split_64), false, true}},
-        {"salvo_gemm_split_64_glu", {kernel_of(salvo_gemm_split_64_glu), false, true}},
-        {"salvo_gemm_split_128", {kernel_of(salvo_gemm_split_128), false, true}},
-        {"salvo_gemm_split_128_glu", {kernel_of(salvo_gemm_split_128_glu), false, true}},
+        {"salvo_gemm_halves_16", {kernel_of(salvo_gemm_halves_16), false, true}},
+        {"salvo_gemm_halves_16_glu", {kernel_of(salvo_gemm_halves_16_glu), false, true}},
+        {"salvo_gemm_halves_32", {kernel_of(salvo_gemm_halves_32), false, true}},
+        {"salvo_gemm_halves_32_glu", {kernel_of(salvo_gemm_halves_32_glu), false, true}},
+        {"salvo_gemm_halves_64", {kernel_of(salvo_gemm_halves_64), false, true}},
+        {"salvo_gemm_halves_64_glu", {kernel_of(salvo_gemm_halves_64_glu), false, true}},
+        {"salvo_gemm_halves_128", {kernel_of(salvo_gemm_halves_128), false, true}},
+        {"salvo_gemm_halves_128_glu", {kernel_of(salvo_gemm_halves_128_glu), false, true}},
     });
 }

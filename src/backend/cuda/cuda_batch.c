@@ -30,7 +30,7 @@ static struct packed_input_layout layout_of(uint32_t rounding, size_t columns, s
 
 size_t cuda_packed_input_bytes(uint32_t rounding, uint32_t columns, uint32_t capacity)
 {
-    return layout_of(rounding, round_up(columns, CUDA_TILE_COLUMNS), capacity).bytes;
+    return layout_of(rounding, round_up(columns, CUDA_TILE_COLUMNS), round_up(capacity, 8)).bytes;
 }
 
 struct cuda_packed_input cuda_packed_input_at(
@@ -141,117 +141,95 @@ static uint32_t gemm_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32
                                                       : gemm_float_bytes(gemm, tokens, warps);
 }
 
-/* As gemm_wide.cu divides it: weights and inputs of some stages. The sums at the end need less memory. */
-static uint32_t gemm_wide_bytes(uint32_t tokens, uint32_t stages)
+/* A stage of gemm_halves.cu: weights and inputs of one part. The sums at the end need less memory. */
+static uint32_t gemm_halves_stage(const struct cuda_gemm *gemm, uint32_t tokens)
 {
-    const uint32_t chunks = GEMM_WIDE_COLUMNS * 2 / 16;
-    return stages * (GEMM_WIDE_ROWS * GEMM_WIDE_COLUMNS * 2 + chunks * (tokens * 16 + 16));
-}
-
-/* The launch for warpgroups; none if too few multiprocessors would have work. Blocks that share rows of
- * weights are neighbours, so that the rows are read from memory once. */
-static struct cuda_launch gemm_wide_launch(
-    const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
-{
-    static const struct {
-        uint32_t tokens, cost, stages;
-        const char *names[2];
-    } sizes[] = {
-        {128, 128, GEMM_WIDE_STAGES_128, {"salvo_gemm_wide_128", "salvo_gemm_wide_128_glu"}},
-        {64, GEMM_WIDE_COST_64, GEMM_WIDE_STAGES_64, {"salvo_gemm_wide_64", "salvo_gemm_wide_64_glu"}},
-    };
-    struct cuda_launch launch = {0};
-    const bool glu = gemm->glu != ACTIVATION_NONE;
-    uint32_t blocks = 0, least = UINT32_MAX;
-    if (!room->warpgroups || gemm->packed_input.rounding != ROUNDING_F16 || capacity < GEMM_WIDE_CAPACITY)
-        return launch;
-    for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
-        blocks += divide_up(gemm->matmuls[i].matrix.rows, glu ? GEMM_WIDE_ROWS / 2 : GEMM_WIDE_ROWS);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        const uint32_t tokens = sizes[i].tokens, columns = divide_up(capacity, tokens),
-                       bytes = gemm_wide_bytes(tokens, sizes[i].stages),
-                       cost = divide_up(blocks * columns, room->multiprocessors) * sizes[i].cost;
-        if (bytes > room->shared_bytes || blocks * columns < room->multiprocessors / 2 || cost >= least)
-            continue;
-        least = cost;
-        launch = (struct cuda_launch){sizes[i].names[glu], columns, blocks, GEMM_WIDE_THREADS, bytes};
-    }
-    return launch;
-}
-
-/* A stage of gemm_split.cu: weights and inputs of one part. The sums at the end need less memory. */
-static uint32_t gemm_split_stage(const struct cuda_gemm *gemm, uint32_t tokens)
-{
-    const uint32_t chunks = CUDA_TILE_COLUMNS * 2 / 16;
     uint32_t tile_bytes = 0;
     for (uint32_t i = 0; i < gemm->count; i++)
         tile_bytes = largest(tile_bytes, gemm->matmuls[i].matrix.tile_bytes);
-    return GEMM_SPLIT_ROWS / CUDA_TILE_ROWS * tile_bytes + chunks * (tokens * 16 + 16);
+    return GEMM_HALVES_ROWS / CUDA_TILE_ROWS * tile_bytes + tokens / 8 * CUDA_INPUT_GROUP_BYTES;
 }
 
-/* The number of blocks that divide the columns: all multiprocessors have work, and none has more parts than
- * necessary. */
-static uint32_t gemm_splits(uint32_t parts, uint32_t blocks, uint32_t room)
+/* A division of the work among blocks, and its time in units of 0.1 us. */
+struct gemm_division {
+    uint32_t size, splits, stages, bytes, cost;
+};
+
+/* Clusters that run at once. All blocks of a cluster run in one processor group of the device; groups are
+ * taken to have 16 multiprocessors, and one to have fewer. */
+static uint32_t clusters_at_once(uint32_t blocks, uint32_t at_once, uint32_t multiprocessors)
 {
-    uint32_t splits = blocks ? room / blocks : 1;
-    splits = splits < 1 ? 1 : splits > GEMM_SPLIT_MOST ? GEMM_SPLIT_MOST : splits;
-    splits = splits > parts ? parts : splits;
-    return divide_up(parts, divide_up(parts, splits));
+    const uint32_t group = 16, all = multiprocessors * at_once / blocks,
+                   groups = multiprocessors / group * (group * at_once / blocks),
+                   clusters = blocks > 2 && groups > 1 ? groups - 1 : all;
+    return largest(clusters, 1);
 }
 
-static bool is_all_f16(const struct cuda_gemm *gemm)
+static struct gemm_division divide_gemm(const struct cuda_gemm *gemm, uint32_t blocks, uint32_t capacity,
+    uint32_t size, const struct cuda_room *room)
 {
-    for (uint32_t i = 0; i < gemm->count; i++) {
-        if (gemm->matmuls[i].matrix.type != TYPE_F16)
-            return false;
+    /* Measured on an H200: a part, a part if two blocks share a multiprocessor, and the rest of a block.
+     */
+    static const struct {
+        uint32_t part, shared_part, ends;
+    } times[] = {{8, 12, 21}, {9, 14, 28}, {10, 17, 42}, {10, 10, 55}};
+    const uint32_t driver_bytes = 1024, exchange = 10; /* of a block; of a cluster's sums */
+    const uint32_t tokens = GEMM_FEW_TOKENS << size, clusters = blocks * divide_up(capacity, tokens),
+                   parts = gemm->matmuls[0].matrix.parts, stage = gemm_halves_stage(gemm, tokens),
+                   half = room->shared_bytes / 2 - driver_bytes - GEMM_HALVES_BARRIERS,
+                   at_once = tokens < 128 && half / stage > GEMM_HALVES_LEAST_STAGES ? 2 : 1,
+                   fitting = (at_once == 2 ? half : room->shared_bytes - GEMM_HALVES_BARRIERS) / stage;
+    struct gemm_division best = {.size = size, .cost = UINT32_MAX};
+    best.stages = fitting > GEMM_HALVES_MOST_STAGES ? GEMM_HALVES_MOST_STAGES : fitting;
+    best.bytes = GEMM_HALVES_BARRIERS + best.stages * stage;
+    for (uint32_t splits = 1; splits <= GEMM_HALVES_MOST_BLOCKS && splits <= parts; splits++) {
+        const uint32_t each = divide_up(parts, splits),
+                       at_a_time = clusters_at_once(splits, at_once, room->multiprocessors),
+                       waves = divide_up(clusters, at_a_time),
+                       part = clusters * splits > room->multiprocessors && at_once == 2
+                                  ? times[size].shared_part
+                                  : times[size].part,
+                       cost = waves * (each * part + times[size].ends + (splits > 1 ? exchange : 0));
+        if ((splits - 1) * each < parts && cost < best.cost) { /* each block of a cluster has parts */
+            best.cost = cost;
+            best.splits = splits;
+        }
     }
-    return true;
+    return best;
 }
 
-static struct cuda_launch gemm_split_launch(
+static struct cuda_launch gemm_halves_launch(
     struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
 {
     static const char *const names[][2] = {
-        {"salvo_gemm_split_16", "salvo_gemm_split_16_glu"},
-        {"salvo_gemm_split_32", "salvo_gemm_split_32_glu"},
-        {"salvo_gemm_split_64", "salvo_gemm_split_64_glu"},
-        {"salvo_gemm_split_128", "salvo_gemm_split_128_glu"},
+        {"salvo_gemm_halves_16", "salvo_gemm_halves_16_glu"},
+        {"salvo_gemm_halves_32", "salvo_gemm_halves_32_glu"},
+        {"salvo_gemm_halves_64", "salvo_gemm_halves_64_glu"},
+        {"salvo_gemm_halves_128", "salvo_gemm_halves_128_glu"},
     };
-    const uint32_t fewest = 16, driver_bytes = 1024; /* of each block */
     const bool glu = gemm->glu != ACTIVATION_NONE;
-    const uint32_t parts = gemm->matmuls[0].matrix.parts,
-                   most_splits = parts < GEMM_SPLIT_MOST ? parts : GEMM_SPLIT_MOST;
-    uint32_t blocks = 0, size = 0;
-    if (!room->warpgroups || gemm->packed_input.rounding != ROUNDING_F16)
-        return (struct cuda_launch){0};
+    uint32_t blocks = 0;
     for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
-        blocks += divide_up(gemm->matmuls[i].matrix.rows, glu ? GEMM_SPLIT_ROWS / 2 : GEMM_SPLIT_ROWS);
-    /* Blocks of 64 tokens share a multiprocessor: one multiplies while the other unpacks. Halves are not
-     * unpacked, and more tokens than 128 would unpack the same weights too often. */
-    const uint32_t sizes = capacity <= 128 && !is_all_f16(gemm) ? 3 : sizeof names / sizeof *names;
-    while (size + 1 < sizes && fewest << size < capacity)
-        size++;
-    /* A block has few tokens if many multiprocessors would be idle otherwise. */
-    while (size > 0 &&
-           blocks * divide_up(capacity, fewest << size) * most_splits < room->multiprocessors * 3 / 4)
-        size--;
-    const uint32_t tokens = fewest << size, columns = divide_up(capacity, tokens),
-                   stage = gemm_split_stage(gemm, tokens), half = room->shared_bytes / 2 - driver_bytes,
-                   at_once = tokens < 128 && half / stage > GEMM_SPLIT_LEAST_STAGES ? 2 : 1,
-                   fitting = (at_once == 2 ? half : room->shared_bytes) / stage;
-    gemm->stages = fitting > GEMM_SPLIT_MOST_STAGES ? GEMM_SPLIT_MOST_STAGES : fitting;
-    gemm->splits = gemm_splits(parts, blocks * columns, room->multiprocessors * at_once);
-    return (struct cuda_launch){
-        names[size][glu], columns * gemm->splits, blocks, GEMM_SPLIT_THREADS, gemm->stages * stage};
+        blocks += divide_up(gemm->matmuls[i].matrix.rows, glu ? GEMM_HALVES_ROWS / 2 : GEMM_HALVES_ROWS);
+    struct gemm_division best = {.cost = UINT32_MAX};
+    for (uint32_t size = 0; size < sizeof names / sizeof *names; size++) {
+        const struct gemm_division division = divide_gemm(gemm, blocks, capacity, size, room);
+        if (division.cost < best.cost)
+            best = division;
+        if ((uint32_t)GEMM_FEW_TOKENS << size >= capacity)
+            break;
+    }
+    gemm->splits = best.splits;
+    gemm->stages = best.stages;
+    return (struct cuda_launch){names[best.size][glu],
+        divide_up(capacity, (uint32_t)GEMM_FEW_TOKENS << best.size) * best.splits, blocks,
+        GEMM_HALVES_THREADS, best.bytes};
 }
 
 struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
 {
-    const struct cuda_launch wide =
-        capacity > 128 && is_all_f16(gemm) ? gemm_wide_launch(gemm, capacity, room) : (struct cuda_launch){0};
-    const struct cuda_launch split = wide.kernel ? wide : gemm_split_launch(gemm, capacity, room);
-    if (split.kernel)
-        return split;
+    if (gemm->packed_input.grouped)
+        return gemm_halves_launch(gemm, capacity, room);
 #define SIZES(kind)                                                       \
     {                                                                     \
         {"salvo_gemm_" kind "_few", "salvo_gemm_" kind "_few_glu"},       \
@@ -288,9 +266,34 @@ struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, c
     };
 }
 
-struct cuda_launch cuda_flash_launch(
-    const struct cuda_attend *attend, uint32_t capacity, uint32_t slots, uint32_t shared_bytes)
+/* Blocks of many queries read keys and values less often, if they are enough for all multiprocessors. */
+static bool is_wide_attention(
+    const struct cuda_attend *attend, uint32_t capacity, const struct cuda_room *room)
 {
+    const uint64_t queries = (uint64_t)capacity * attend->heads;
+    return room->warpgroups && attend->kv_type == TYPE_F16 &&
+           (attend->head_dim == 64 || attend->head_dim == 128) &&
+           queries / FLASH_WIDE_QUERIES * 4 >= (uint64_t)room->multiprocessors * 3;
+}
+
+static struct cuda_launch wide_flash_launch(
+    const struct cuda_attend *attend, uint32_t capacity, uint32_t slots)
+{
+    const uint32_t each = attend->heads / attend->kv_heads;
+    return (struct cuda_launch){
+        .kernel = attend->head_dim == 64 ? "salvo_flash_halves_64" : "salvo_flash_halves_128",
+        .grid_x = (uint32_t)((uint64_t)capacity * each / FLASH_WIDE_QUERIES) + slots,
+        .grid_y = attend->kv_heads,
+        .threads = FLASH_WIDE_THREADS,
+        .shared_bytes = FLASH_WIDE_SHARED,
+    };
+}
+
+struct cuda_launch cuda_flash_launch(
+    const struct cuda_attend *attend, uint32_t capacity, uint32_t slots, const struct cuda_room *room)
+{
+    if (is_wide_attention(attend, capacity, room))
+        return wide_flash_launch(attend, capacity, slots);
     const uint32_t each = attend->heads / attend->kv_heads;
     const bool halves = attend->kv_type == TYPE_F16 && attend->head_dim <= 128;
     const uint32_t padded = attend->head_dim <= 64 ? 64 : 128;
@@ -301,7 +304,7 @@ struct cuda_launch cuda_flash_launch(
     };
     if (halves) {
         const uint32_t warp_bytes = FLASH_KEYS * padded * 2 * 2 * 2;
-        const bool few = padded == 128 && FLASH_WARPS * warp_bytes > shared_bytes;
+        const bool few = padded == 128 && FLASH_WARPS * warp_bytes > room->shared_bytes;
         const uint32_t warps = few ? FLASH_FEW_WARPS : FLASH_WARPS;
         launch.kernel = padded == 64 ? "salvo_flash_f16_64"
                         : few        ? "salvo_flash_f16_128_few"

@@ -61,22 +61,17 @@ enum {
     GEMM_Q8_TOKEN_BYTES = 128 + 16,
     GEMM_F16_TOKEN_BYTES = 256 + 16,
     GEMM_F32_TOKEN_BYTES = 4 * 36 * 4,
-    /* Kernels for warpgroups: rows of a block, with a glu those of both matrices together. Columns are copied
-     * to shared memory in stages. */
-    GEMM_WIDE_ROWS = 128,
-    GEMM_WIDE_THREADS = 256,
-    GEMM_WIDE_COLUMNS = 64,
-    GEMM_WIDE_CAPACITY = 128, /* tokens of a plan from which on they are used */
-    GEMM_WIDE_COST_64 = 64,   /* of a block of 64 tokens, where one of 128 costs 128 */
-    GEMM_WIDE_STAGES_64 = 8,  /* of their rings */
-    GEMM_WIDE_STAGES_128 = 6,
-    /* Kernels for warpgroups of up to 128 tokens: a cluster of blocks may divide the columns. */
-    GEMM_SPLIT_ROWS = 128,
-    GEMM_SPLIT_THREADS = 256,
-    GEMM_SPLIT_MOST = 8,         /* blocks of a cluster */
-    GEMM_SPLIT_LEAST_STAGES = 3, /* of its ring */
-    GEMM_SPLIT_MOST_STAGES = 8,
-    GEMM_SPLIT_SHARED = 200000, /* bytes of shared memory that a device needs for them */
+    /* Kernels for warpgroups: rows of a block, with a glu those of both matrices together. Weights and inputs
+     * are copied to a ring of stages in shared memory; a cluster of blocks may divide the columns. */
+    GEMM_HALVES_ROWS = 128,
+    GEMM_HALVES_THREADS = 384,
+    GEMM_HALVES_MOST_BLOCKS = 8, /* of a cluster */
+    GEMM_HALVES_LEAST_STAGES = 3,
+    GEMM_HALVES_MOST_STAGES = 8,
+    GEMM_HALVES_BARRIERS = 2 * 8 * GEMM_HALVES_MOST_STAGES, /* bytes */
+    GEMM_HALVES_SHARED = 200000,     /* bytes of shared memory that a device needs for them */
+    CUDA_INPUT_CHUNK_BYTES = 8 * 16, /* of inputs for warpgroups: 16 bytes of eight tokens */
+    CUDA_INPUT_GROUP_BYTES = 2 * CUDA_TILE_COLUMNS / 16 * CUDA_INPUT_CHUNK_BYTES, /* a part of eight tokens */
     BEGIN_THREADS = 512,
     ANGLES_THREADS = 64,
     ROWS_THREADS = 256,
@@ -85,10 +80,14 @@ enum {
     NORM_COLUMNS = 4 * NORM_THREADS * 4, /* of a block: a thread has up to four times four in registers.
                                             Rows that no norm reads whole may have several blocks */
     END_THREADS = 128,
-    FLASH_QUERIES = 16,  /* pairs of token and head that a block works on */
-    FLASH_WARPS = 4,     /* warps that divide the keys */
-    FLASH_FEW_WARPS = 3, /* if shared memory has no room for four */
-    FLASH_KEYS = 32,     /* that a warp takes at once */
+    FLASH_QUERIES = 16,       /* pairs of token and head that a block works on */
+    FLASH_WARPS = 4,          /* warps that divide the keys */
+    FLASH_FEW_WARPS = 3,      /* if shared memory has no room for four */
+    FLASH_WIDE_QUERIES = 128, /* of a block with warpgroups */
+    FLASH_WIDE_THREADS = 384,
+    FLASH_WIDE_STEP = 128 * 64, /* elements of the keys, and of the values, of a step */
+    FLASH_WIDE_SHARED = 2048 + 4 * 2 * 2 * FLASH_WIDE_STEP + FLASH_WIDE_QUERIES * (128 + 4) * 4, /* at most */
+    FLASH_KEYS = 32, /* that a warp takes at once */
     FLASH_ANY_KEYS = 32,
     WKV7_WARPS = 2,        /* each has four values of a head */
     WKV7_TOKENS = 16,      /* tokens that are loaded to shared memory at once; tokens of a chunk */
@@ -106,7 +105,9 @@ enum {
  * scale * sum of 16 values ROUNDING_F16: values half ROUNDING_F32: values float
  *
  * Halves lie in pairs, in the order in which products of 16 columns see those of the weights, whose lanes
- * bring 32 neighbours each: pair j of group 32c .. 32c + 31 is, of every 128, pair 4j + c.
+ * bring 32 neighbours each: pair j of group 32c .. 32c + 31 is, of every 128, pair 4j + c. `grouped`, above
+ * 0: for products of warpgroups. Parts of 128 columns come one after the other, each with so many rows; in a
+ * part the first 16 bytes of eight rows, then the next 16, and after 256 bytes of each the next eight rows.
  *
  * Rows of two terms are values + seconds / 128; those of one have left nothing in seconds.
  */
@@ -114,8 +115,10 @@ struct cuda_packed_input {
     uint64_t values, scales, sums; /* values: [T][stride] */
     uint64_t seconds;              /* ROUNDING_Q8: int8, [T][columns] */
     uint32_t rounding, columns;
-    uint32_t stride; /* as columns; ROUNDING_F32: or fewer, and all beyond count as zeros */
-    uint32_t fine;   /* all rows have two terms; otherwise those of the first positions */
+    uint32_t stride;  /* as columns; ROUNDING_F32: or fewer, and all beyond count as zeros */
+    uint32_t fine;    /* all rows have two terms; otherwise those of the first positions */
+    uint32_t grouped; /* ROUNDING_F16: rows of a part, a multiple of 8 */
+    uint32_t padding;
 };
 
 /* Rows to a packed input, through an rms norm if there is a weight. */
@@ -183,7 +186,7 @@ struct cuda_launch {
 };
 
 /* Bytes of a packed input, and the packed input that begins at `base`, a multiple of 256. Packed inputs of
- * one plan may share memory as long as no two live at once. */
+ * one plan may share memory as long as no two live at once. Halves are not grouped. */
 size_t cuda_packed_input_bytes(uint32_t rounding, uint32_t columns, uint32_t capacity);
 struct cuda_packed_input cuda_packed_input_at(
     uint32_t rounding, uint32_t columns, uint32_t capacity, uint64_t base);
@@ -198,7 +201,7 @@ struct cuda_launch cuda_rotate_launch(uint32_t capacity);
 /* Sets gemm->splits and gemm->stages. */
 struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
 struct cuda_launch cuda_flash_launch(
-    const struct cuda_attend *attend, uint32_t capacity, uint32_t slots, uint32_t shared_bytes);
+    const struct cuda_attend *attend, uint32_t capacity, uint32_t slots, const struct cuda_room *room);
 struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);
 /* In chunks: two launches, one after the other, and the bytes that lie between them; 0: it cannot be done so,
  * or is not worth it. */

@@ -111,10 +111,10 @@ static const char *image_of(const char *kernel)
     } images[] = {
         {"salvo_decode", "decode"},
         {"salvo_flash_any", "flash_any"},
+        {"salvo_flash_halves", "flash_halves"},
         {"salvo_flash_", "flash"},
         {"salvo_gemm_q8", "gemm_q8"},
-        {"salvo_gemm_split", "gemm_split"},
-        {"salvo_gemm_wide", "gemm_wide"},
+        {"salvo_gemm_halves", "gemm_halves"},
         {"salvo_norm", "norm_many"},
         {"salvo_rotate", "rotate_many"},
         {"salvo_gemm_", "gemm_float"},

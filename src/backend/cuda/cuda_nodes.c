@@ -145,6 +145,8 @@ static enum salvo_status add_packed_input(struct phase_builder *builder, const s
     const uint64_t place = tables->packed_input_count % 2 ? tables->packed_input_memory / 2 : 0;
     tables->packed_inputs[tables->packed_input_count] =
         cuda_packed_input_at(group->rounding, columns, rows, builder->plan->scratch.packed_inputs + place);
+    if (builder->executor->halves && group->rounding == ROUNDING_F16)
+        tables->packed_inputs[tables->packed_input_count].grouped = (rows + 7) / 8 * 8;
     tables->packed_inputs[tables->packed_input_count++].fine =
         group->fine || phase_is_finer(builder, group->first_op);
 cleanup:
@@ -233,6 +235,15 @@ static enum salvo_status lower_rows(struct phase_builder *builder, const struct 
 
 /* ---- Matmuls ---- */
 
+static struct cuda_room room_of(const struct phase_builder *builder)
+{
+    return (struct cuda_room){
+        .shared_bytes = (uint32_t)builder->executor->device->shared_bytes,
+        .multiprocessors = (uint32_t)builder->executor->device->multiprocessors,
+        .warpgroups = builder->executor->halves,
+    };
+}
+
 static struct cuda_node gemm_of(const struct phase_builder *builder, const struct group *group,
     const struct op *ops, uint32_t count, bool glu)
 {
@@ -248,11 +259,7 @@ static struct cuda_node gemm_of(const struct phase_builder *builder, const struc
             &builder->executor->weights[ops[i].inputs[0]].matrix, phase_address(builder, ops[i].out));
     if (glu)
         node.gemm.matmuls[0].out = phase_address(builder, ops[2].out);
-    const struct cuda_room room = {
-        .shared_bytes = (uint32_t)builder->executor->device->shared_bytes,
-        .multiprocessors = (uint32_t)builder->executor->device->multiprocessors,
-        .warpgroups = builder->executor->halves,
-    };
+    const struct cuda_room room = room_of(builder);
     node.launch = cuda_gemm_launch(&node.gemm, capacity_of(builder, group->rows), &room);
     return node;
 }
@@ -325,9 +332,10 @@ static enum salvo_status lower_flash(
         node.flash.rounded =
             builder->plan->tables.packed_inputs[builder->plan->tables.packed_input_count - 1];
     }
+    const struct cuda_room room = room_of(builder);
     TRY(add_node(builder, &node,
-        cuda_flash_launch(&node.flash.attend, capacity_of(builder, group->rows),
-            capacity_of(builder, ROWS_RUNS), (uint32_t)builder->executor->device->shared_bytes)));
+        cuda_flash_launch(
+            &node.flash.attend, capacity_of(builder, group->rows), capacity_of(builder, ROWS_RUNS), &room)));
 cleanup:
     return status;
 }

@@ -86,8 +86,8 @@ static enum salvo_status open_device(struct executor *executor)
     TRY(load_modules(executor));
     TRY(cuda_function_find(executor, "salvo_decode", &executor->decode));
     /* Other devices do not have warpgroups; this device lacks them if the build has only PTX for it. */
-    if (executor->device->major == WARPGROUP_MAJOR && executor->device->shared_bytes >= GEMM_SPLIT_SHARED)
-        TRY(cuda_function_exists(executor, "salvo_gemm_split_64", &executor->halves));
+    if (executor->device->major == WARPGROUP_MAJOR && executor->device->shared_bytes >= GEMM_HALVES_SHARED)
+        TRY(cuda_function_exists(executor, "salvo_gemm_halves_64", &executor->halves));
     executor->blocks = (uint32_t)executor->device->multiprocessors;
     executor->flags = getenv("SALVO_CUDA_DELAYS") ? CUDA_RANDOM_DELAYS : 0; /* for tests */
     TRY(find_residency(executor));

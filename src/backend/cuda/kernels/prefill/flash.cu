@@ -8,87 +8,8 @@
  *
  * Grid, threads and shared memory: cuda_flash_launch. The warps of a block have the same queries and take
  * steps of FLASH_KEYS keys in turn, each with a softmax of its own; in the end they are merged, in order.
- *
- * Keys and values are halves and stay what they are. Queries and weights are cut into two halves each, high
- * and low, so that next to nothing is lost; before that queries are multiplied by a power of two so that the
- * low halves do not fall below what a half can hold, and weights by 2^10.
  */
-#include "backend/cuda/kernels/prefill/flash.cuh"
-
-#define LOG2_E       1.44269504f
-#define WEIGHT_SHIFT 10.0f /* weights are multiplied by 2^10, and so is their sum */
-
-KERNEL_INLINE uint32_t half_pair(float low, float high)
-{
-    const __half2 pair = __floats2half2_rn(low, high);
-    return *(const uint32_t *)&pair;
-}
-
-/* Two floats as sums of two halves each. */
-struct cut_pair {
-    uint32_t high, low;
-};
-
-KERNEL_INLINE cut_pair cut(float first, float second)
-{
-    const __half2 high = __floats2half2_rn(first, second);
-    const float2 back = __half22float2(high);
-    return {*(const uint32_t *)&high, half_pair(first - back.x, second - back.y)};
-}
-
-/* ---- Queries ---- */
-
-/* Rows g and g + 8 as fragments; scores are to be multiplied by `unit` of their row. */
-template <int DIM> struct flash_queries {
-    uint32_t high[DIM / 16][4], low[DIM / 16][4];
-    float unit[2];
-};
-
-/* A power of two that brings the largest magnitude to 512 .. 1024. */
-KERNEL_INLINE float query_factor(float largest)
-{
-    const uint32_t exponent = __float_as_uint(largest) >> 23;
-    return exponent == 255 || largest == 0 ? 1 : __uint_as_float(min(263 - exponent, 253u) << 23);
-}
-
-template <int DIM>
-KERNEL_INLINE void load_queries(
-    const cuda_attend &attend, const flash_query (&queries)[2], flash_queries<DIM> &out)
-{
-    const uint32_t column = threadIdx.x % 4 * 2;
-    float2 parts[DIM / 8][2]; /* [eight columns][row] */
-    float largest[2] = {};
-#pragma unroll
-    for (int i = 0; i < DIM / 8; i++) {
-#pragma unroll
-        for (int row = 0; row < 2; row++) {
-            float2 q = {0, 0};
-            if (queries[row].on && i * 8 < attend.head_dim)
-                q = __ldcg((const float2 *)((const float *)attend.q + queries[row].at + i * 8 + column));
-            q.x *= attend.scale;
-            q.y *= attend.scale;
-            largest[row] = fmaxf(largest[row], fmaxf(fabsf(q.x), fabsf(q.y)));
-            parts[i][row] = q;
-        }
-    }
-    float factor[2];
-#pragma unroll
-    for (int row = 0; row < 2; row++) {
-        largest[row] = fmaxf(largest[row], __shfl_xor_sync(~0u, largest[row], 1));
-        largest[row] = fmaxf(largest[row], __shfl_xor_sync(~0u, largest[row], 2));
-        factor[row] = query_factor(largest[row]);
-        out.unit[row] = 1 / factor[row];
-    }
-#pragma unroll
-    for (int i = 0; i < DIM / 8; i++) {
-#pragma unroll
-        for (int row = 0; row < 2; row++) {
-            const cut_pair pair = cut(parts[i][row].x * factor[row], parts[i][row].y * factor[row]);
-            out.high[i / 2][i % 2 * 2 + row] = pair.high;
-            out.low[i / 2][i % 2 * 2 + row] = pair.low;
-        }
-    }
-}
+#include "backend/cuda/kernels/prefill/flash_softmax.cuh"
 
 /* ---- Keys and values in shared memory: [FLASH_KEYS][DIM] halves, chunks of 16 bytes at i ^ (row % 8) ----
  */
@@ -146,11 +67,6 @@ template <int DIM> KERNEL_INLINE uint32_t clear_bad_values(uint8_t *values)
 
 /* ---- A step ---- */
 
-/* The running softmax of a warp: rows g and g + 8. */
-template <int DIM> struct flash_sums {
-    float output[DIM / 8][4], maximum[2], sum[2]; /* sum: of this lane's keys */
-};
-
 template <int DIM>
 KERNEL_INLINE void find_scores(uint8_t *keys, const flash_queries<DIM> &q, float (&scores)[FLASH_KEYS / 8][4])
 {
@@ -171,84 +87,6 @@ KERNEL_INLINE void find_scores(uint8_t *keys, const flash_queries<DIM> &q, float
                 multiply_halves(high[0], high[1], high[2], high[3], b[i * 2], b[i * 2 + 1], scores[j]);
             }
         }
-    }
-}
-
-KERNEL_INLINE void cap_scores(float cap, const float (&unit)[2], float (&scores)[FLASH_KEYS / 8][4])
-{
-#pragma unroll
-    for (int j = 0; j < FLASH_KEYS / 8; j++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            scores[j][i] = capped(cap, scores[j][i] * unit[i / 2]);
-    }
-}
-
-/* NaN for keys that are bad, where they are seen. */
-KERNEL_INLINE void spoil_scores(uint32_t bad, float (&scores)[FLASH_KEYS / 8][4])
-{
-    const uint32_t column = threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < FLASH_KEYS / 8; j++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if (bad >> (j * 8 + column + i % 2) & 1 && scores[j][i] != -__int_as_float(0x7f800000))
-                scores[j][i] = __int_as_float(0x7fffffff);
-        }
-    }
-}
-
-/* Scores become weights, NaN for keys that are `bad`; earlier sums are rescaled to the new maximum. */
-template <int DIM>
-KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float (&unit)[2], uint32_t first,
-    uint32_t bad, float (&scores)[FLASH_KEYS / 8][4], flash_sums<DIM> &sums)
-{
-    const float infinity = __int_as_float(0x7f800000);
-    const uint32_t column = threadIdx.x % 4 * 2;
-    float maximum[2] = {sums.maximum[0], sums.maximum[1]}, factor[2], base[2];
-    if (cap != 0)
-        cap_scores(cap, unit, scores);
-    const float units[2] = {cap == 0 ? unit[0] : 1, cap == 0 ? unit[1] : 1};
-#pragma unroll
-    for (int j = 0; j < FLASH_KEYS / 8; j++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const uint32_t position = first + j * 8 + column + i % 2;
-            const flash_query &query = queries[i / 2];
-            const bool seen = position >= query.first && position <= query.position;
-            scores[j][i] = seen ? scores[j][i] * units[i / 2] : -infinity;
-        }
-    }
-    if (bad)
-        spoil_scores(bad, scores);
-#pragma unroll
-    for (int j = 0; j < FLASH_KEYS / 8; j++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            maximum[i / 2] = fmaxf(maximum[i / 2], scores[j][i]);
-    }
-#pragma unroll
-    for (int row = 0; row < 2; row++) {
-        maximum[row] = fmaxf(maximum[row], __shfl_xor_sync(~0u, maximum[row], 1));
-        maximum[row] = fmaxf(maximum[row], __shfl_xor_sync(~0u, maximum[row], 2));
-        base[row] = maximum[row] == -infinity ? 0 : maximum[row]; /* nothing seen yet */
-        factor[row] = exp2f((sums.maximum[row] - base[row]) * LOG2_E);
-        sums.maximum[row] = maximum[row];
-        sums.sum[row] *= factor[row];
-    }
-#pragma unroll
-    for (int j = 0; j < FLASH_KEYS / 8; j++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            scores[j][i] = exp2f(fmaf(scores[j][i] - base[i / 2], LOG2_E, WEIGHT_SHIFT));
-            sums.sum[i / 2] += scores[j][i];
-        }
-    }
-#pragma unroll
-    for (int j = 0; j < DIM / 8; j++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            sums.output[j][i] *= factor[i / 2];
     }
 }
 
@@ -309,8 +147,6 @@ template <int DIM, int WARPS>
 KERNEL_INLINE void merge(
     const cuda_flash &flash, const flash_block &block, const uint8_t *shared, uint32_t stride)
 {
-    const cuda_attend &attend = flash.attend;
-    const bool rounds = flash.rounded.values != 0;
     const float infinity = __int_as_float(0x7f800000);
     for (uint32_t query = threadIdx.x / 32; query < block.count; query += WARPS) {
         float factors[WARPS], maximum = -infinity, sum = 0;
@@ -325,21 +161,14 @@ KERNEL_INLINE void merge(
             sum = fmaf(left.sum[query], factors[w], sum);
         }
         const float inverse = sum == 0 ? 0 : 1 / sum;
-        const flash_query place = find_query(attend, block, query);
-        const rounded_query rounded = find_rounded(flash, place);
-        float *out = (float *)attend.out + place.at;
-        for (uint32_t d = threadIdx.x % 32; d < attend.head_dim; d += 32) {
+        store_query(flash, block, query, [&](uint32_t d) {
             float value = 0;
 #pragma unroll
             for (int w = 0; w < WARPS; w++)
                 value = fmaf(
                     ((const flash_left<DIM> *)(shared + w * stride))->output[query][d], factors[w], value);
-            __stcg(out + d, value * inverse);
-            if (rounds)
-                round_result(flash.rounded, rounded.at + d / 32 * 32, value * inverse, rounded.fine);
-        }
-        if (rounds)
-            round_zeros(flash, rounded);
+            return value * inverse;
+        });
     }
 }
 
@@ -356,7 +185,7 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
     const flash_step step_place = find_flash_step(machine);
     invite_next_launch();
     wait_for_last_launch();
-    if (!find_flash_block(step_place, attend, block))
+    if (!find_flash_block<FLASH_QUERIES>(step_place, attend, block))
         return;
 
     const uint32_t first_position = block.run_first + block.first_query / block.each,
@@ -387,11 +216,11 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
         __syncwarp();
         const uint32_t first = (ahead - WARPS) * FLASH_KEYS;
         const bool seen_by_all = first + FLASH_KEYS <= first_position + 1 && first >= last_begin;
-        const uint32_t bad = seen_by_all ? 0 : clear_bad_values<DIM>(values);
+        const uint32_t bad[1] = {seen_by_all ? 0 : clear_bad_values<DIM>(values)};
         __syncwarp();
         float scores[FLASH_KEYS / 8][4];
         find_scores(keys, q, scores);
-        weigh(attend.cap, queries, q.unit, first, bad, scores, sums);
+        weigh<DIM, FLASH_KEYS>(attend.cap, queries, q.unit, first, bad, seen_by_all, scores, sums);
         add_values(values, scores, sums);
         __syncwarp();
     }

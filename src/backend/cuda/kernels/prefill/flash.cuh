@@ -1,5 +1,5 @@
 /* Attention of many tokens: the queries of a block. A query is a pair of a token and one of the heads that
- * share a KV head; a block has FLASH_QUERIES neighbouring ones of one run and one KV head, so that they read
+ * share a KV head; a block has QUERIES neighbouring ones of one run and one KV head, so that they read
  * the same keys. */
 #ifndef CUDA_FLASH_CUH
 #define CUDA_FLASH_CUH
@@ -40,6 +40,7 @@ KERNEL_INLINE flash_step find_flash_step(const cuda_machine *machine)
 
 /* Every warp finds its block's queries itself, 32 runs at a time; false if the block has none. Entries beyond
  * the live runs are read as well, so that loads need not wait for the number of runs. */
+template <uint32_t QUERIES>
 KERNEL_INLINE bool find_flash_block(const flash_step &step, const cuda_attend &attend, flash_block &out)
 {
     const uint32_t lane = threadIdx.x % 32, run_count = __ldcg(&step.step->run_count);
@@ -50,7 +51,7 @@ KERNEL_INLINE bool find_flash_block(const flash_step &step, const cuda_attend &a
         const uint32_t first = __ldcg(&run->first), first_row = __ldcg(&run->first_row),
                        any = __ldcg(&run->count);
         const uint32_t count = base + lane < run_count ? any : 0;
-        const uint32_t tiles = (count * each + FLASH_QUERIES - 1) / FLASH_QUERIES;
+        const uint32_t tiles = (count * each + QUERIES - 1) / QUERIES;
         uint32_t through = tiles; /* of this run and those before it */
 #pragma unroll
         for (int distance = 1; distance < 32; distance *= 2) {
@@ -66,8 +67,8 @@ KERNEL_INLINE bool find_flash_block(const flash_step &step, const cuda_attend &a
             out.pages = step.pages + (uint64_t)(base + (uint32_t)at) * step.pages_per_slot;
             out.kv_head = blockIdx.y;
             out.each = each;
-            out.first_query = last * FLASH_QUERIES;
-            out.count = min(queries - out.first_query, (uint32_t)FLASH_QUERIES);
+            out.first_query = last * QUERIES;
+            out.count = min(queries - out.first_query, QUERIES);
             out.run_first = __shfl_sync(~0u, first, at);
             out.run_first_row = __shfl_sync(~0u, first_row, at);
             out.begin = first_seen(attend.window, out.run_first + out.first_query / each);
@@ -104,12 +105,14 @@ KERNEL_INLINE float capped(float cap, float score)
     return cap == 0 ? score : cap * tanhf(score / cap);
 }
 
-/* 32 columns of a query's result by a warp, a lane each, `at` from the beginning of the packed input. */
-KERNEL_INLINE void round_result(const cuda_packed_input &packed_input, uint64_t at, float value, bool fine)
+/* 32 columns of a query's result by a warp, a lane each. */
+KERNEL_INLINE void round_result(
+    const cuda_packed_input &packed_input, uint32_t row, uint32_t column, float value, bool fine)
 {
     const uint32_t lane = threadIdx.x % 32;
+    const uint64_t at = (uint64_t)row * packed_input.columns + column;
     if (packed_input.rounding == ROUNDING_F16) {
-        store_half(packed_input, at + lane, value);
+        store_half(packed_input, row, column + lane, value);
         return;
     }
     const rounded_one rounded = round_one(value, fine);
@@ -124,8 +127,7 @@ KERNEL_INLINE void round_result(const cuda_packed_input &packed_input, uint64_t 
 
 /* The place of a query's rounded results; the last head also stores the zeros after them. */
 struct rounded_query {
-    uint64_t at;
-    uint32_t zeros;
+    uint32_t row, column, zeros;
     bool fine;
 };
 
@@ -133,15 +135,33 @@ KERNEL_INLINE rounded_query find_rounded(const cuda_flash &flash, const flash_qu
 {
     const uint32_t row = flash.attend.heads * flash.attend.head_dim, token = (uint32_t)(query.at / row),
                    column = (uint32_t)(query.at - (uint64_t)token * row);
-    return {(uint64_t)token * flash.rounded.columns + column,
-        column + flash.attend.head_dim == row ? flash.rounded.columns - row : 0,
+    return {token, column, column + flash.attend.head_dim == row ? flash.rounded.columns - row : 0,
         flash.rounded.fine || query.position < EARLY_POSITIONS};
 }
 
 KERNEL_INLINE void round_zeros(const cuda_flash &flash, const rounded_query &query)
 {
     for (uint32_t d = 0; d < query.zeros; d += 32)
-        round_result(flash.rounded, query.at + flash.attend.head_dim + d, 0, query.fine);
+        round_result(flash.rounded, query.row, query.column + flash.attend.head_dim + d, 0, query.fine);
+}
+
+/* A query's result, by a warp; value_at(d) is its element d. */
+template <class VALUE>
+KERNEL_INLINE void store_query(
+    const cuda_flash &flash, const flash_block &block, uint32_t query, const VALUE &value_at)
+{
+    const bool rounds = flash.rounded.values != 0;
+    const flash_query place = find_query(flash.attend, block, query);
+    const rounded_query rounded = find_rounded(flash, place);
+    float *out = (float *)flash.attend.out + place.at;
+    for (uint32_t d = threadIdx.x % 32; d < flash.attend.head_dim; d += 32) {
+        const float value = value_at(d);
+        __stcg(out + d, value);
+        if (rounds)
+            round_result(flash.rounded, rounded.row, rounded.column + d / 32 * 32, value, rounded.fine);
+    }
+    if (rounds)
+        round_zeros(flash, rounded);
 }
 
 #endif

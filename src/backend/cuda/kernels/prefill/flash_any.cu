@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(ANY_THREADS)
     const flash_step step_place = find_flash_step(machine);
     invite_next_launch();
     wait_for_last_launch();
-    if (!find_flash_block(step_place, attend, block))
+    if (!find_flash_block<FLASH_QUERIES>(step_place, attend, block))
         return;
 
     for (uint32_t i = threadIdx.x; i < FLASH_QUERIES * head_dim; i += ANY_THREADS) {
@@ -137,7 +137,8 @@ extern "C" __global__ void __launch_bounds__(ANY_THREADS)
         for (uint32_t d = threadIdx.x % 32; queries[i].on && d < head_dim; d += 32) {
             __stcg((float *)attend.out + queries[i].at + d, output[d] * inverse);
             if (rounds)
-                round_result(flash.rounded, rounded.at + d / 32 * 32, output[d] * inverse, rounded.fine);
+                round_result(flash.rounded, rounded.row, rounded.column + d / 32 * 32, output[d] * inverse,
+                    rounded.fine);
         }
         if (rounds)
             round_zeros(flash, rounded);

@@ -1,5 +1,5 @@
 /*
- * Common code of the matmul kernels of many tokens. A block computes GEMM_ROWS rows (or more: gemm_wide.cu)
+ * Common code of the matmul kernels of many tokens. A block computes GEMM_ROWS rows (or more: gemm_halves.cu)
  * of a matrix for TOKENS tokens; its warps, or pairs of them, take every nth part (128 columns). In the end
  * the sums of all are added in order in shared memory.
  */
@@ -120,9 +120,9 @@ template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
     float4 before;                 /* the next four values to which results are added */
 
     KERNEL_INLINE gemm_finish(const cuda_gemm &gemm_, const gemm_block &block, uint32_t first_token,
-        uint32_t live, uint32_t share = 0, uint32_t shares = 1)
+        uint32_t live, uint32_t share = 0, uint32_t shares = 1, uint32_t threads = blockDim.x)
         : gemm(gemm_), matmul(gemm.matmuls[block.matmul]), rows(matmul.matrix.rows),
-          first_row(block.first_row), end(live * quads), begin(share * blockDim.x), step(shares * blockDim.x),
+          first_row(block.first_row), end(live * quads), begin(share * threads), step(shares * threads),
           accumulates(matmul.accumulate != 0), whole(rows % 4 == 0),
           out((float *)matmul.out + (uint64_t)first_token * rows + first_row)
     {
@@ -233,7 +233,7 @@ template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
             const uint64_t at = (uint64_t)(first_token + token) * rounded.columns + row;
             if (values && rounded.rounding == ROUNDING_F16) {
                 if (on)
-                    store_halves(rounded, at, sum);
+                    store_halves(rounded, first_token + token, row, sum);
             } else if (values) { /* all lanes round */
                 const bool fine = rounded.fine || (on && early >> token & 1);
                 const rounded_columns four = round_columns_of_row(sum, fine);

@@ -15,12 +15,13 @@ KERNEL_INLINE float4 load_four(const float *row, uint32_t column, uint32_t colum
 }
 
 KERNEL_INLINE void round_to_packed_input(
-    const cuda_packed_input &packed_input, uint64_t at, float4 x, bool fine)
+    const cuda_packed_input &packed_input, uint32_t row, uint32_t column, float4 x, bool fine)
 {
+    const uint64_t at = (uint64_t)row * packed_input.columns + column;
     if (packed_input.rounding == ROUNDING_Q8) {
         store_rounded(packed_input, at, round_columns_of_row(x, fine), fine);
     } else if (packed_input.rounding == ROUNDING_F16) {
-        store_halves(packed_input, at, x);
+        store_halves(packed_input, row, column, x);
     } else {
         __stcg((float4 *)((float *)packed_input.values + at), x);
     }
@@ -80,7 +81,6 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
             __stcg((float4 *)((float *)norm.out + (uint64_t)blockIdx.x * columns + column), values[i]);
         /* Whole warps: a packed input has a multiple of 128 columns. */
         if (column < norm.packed_input.columns)
-            round_to_packed_input(norm.packed_input,
-                (uint64_t)blockIdx.x * norm.packed_input.columns + column, values[i], fine);
+            round_to_packed_input(norm.packed_input, blockIdx.x, column, values[i], fine);
     }
 }

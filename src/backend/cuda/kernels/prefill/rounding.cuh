@@ -51,25 +51,32 @@ KERNEL_INLINE float within_half_range(float x)
     return x > 65504 ? 65504 : x < -65504 ? -65504 : x; /* NaN stays */
 }
 
-/* Four columns of a row to a packed input of halves, as struct cuda_packed_input orders them. */
-KERNEL_INLINE void store_halves(const cuda_packed_input &packed_input, uint64_t at, float4 x)
+/* Where a pair of columns of halves lies, in words, as struct cuda_packed_input orders them. */
+KERNEL_INLINE uint64_t place_of_pair(const cuda_packed_input &packed_input, uint32_t row, uint32_t column)
+{
+    const uint32_t part = column / CUDA_TILE_COLUMNS, chunk = column % 32 / 2,
+                   word = column % CUDA_TILE_COLUMNS / 32;
+    return packed_input.grouped
+               ? ((uint64_t)part * packed_input.grouped + row / 8 * 8) * 64 + chunk * 32 + row % 8 * 4 + word
+               : (uint64_t)row * (packed_input.columns / 2) + (part * 16 + chunk) * 4 + word;
+}
+
+/* Four columns of a row to a packed input of halves. */
+KERNEL_INLINE void store_halves(
+    const cuda_packed_input &packed_input, uint32_t row, uint32_t column, float4 x)
 {
     const __half2 low = __floats2half2_rn(within_half_range(x.x), within_half_range(x.y)),
                   high = __floats2half2_rn(within_half_range(x.z), within_half_range(x.w));
-    const uint32_t column = at % CUDA_TILE_COLUMNS;
-    uint32_t *chunk =
-        (uint32_t *)((__half *)packed_input.values + (at - column)) + column % 32 / 2 * 4 + column / 32;
-    __stcg(chunk, *(const uint32_t *)&low);
-    __stcg(chunk + 4, *(const uint32_t *)&high);
+    uint32_t *pair = (uint32_t *)packed_input.values + place_of_pair(packed_input, row, column);
+    __stcg(pair, *(const uint32_t *)&low);
+    __stcg(pair + (packed_input.grouped ? 32 : 4), *(const uint32_t *)&high);
 }
 
 /* One column. */
-KERNEL_INLINE void store_half(const cuda_packed_input &packed_input, uint64_t at, float x)
+KERNEL_INLINE void store_half(const cuda_packed_input &packed_input, uint32_t row, uint32_t column, float x)
 {
-    const uint32_t column = at % CUDA_TILE_COLUMNS;
     const __half half = __float2half_rn(within_half_range(x));
-    __stcg((uint16_t *)packed_input.values + (at - column) + (column % 32 / 2 * 4 + column / 32) * 2 +
-               column % 2,
+    __stcg((uint16_t *)packed_input.values + place_of_pair(packed_input, row, column) * 2 + column % 2,
         (uint16_t)__half_as_ushort(half));
 }
 

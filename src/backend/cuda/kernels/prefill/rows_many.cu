@@ -110,7 +110,7 @@ KERNEL_INLINE void round_row(const cuda_round &round, const cuda_packed_input &p
         if (round.rounding == ROUNDING_F32) {
             __stcg((float4 *)((float *)packed_input.values + first + i), four);
         } else if (round.rounding == ROUNDING_F16) {
-            store_halves(packed_input, first + i, four);
+            store_halves(packed_input, row, i, four);
         } else {
             store_rounded(packed_input, first + i, round_columns_of_row(four, fine), fine);
         }
