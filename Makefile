@@ -85,7 +85,7 @@ SEED ?= 10000
 SERVE_SECONDS ?= 1800
 SOAK_SERVE = SALVO_SOURCE=$(CURDIR) tests/run_python tests/server/soak_serve.py
 
-soak: ## hours: 10000 requests on each scheduler and from Python, a thousand turns on Metal, random model shapes from SEED (10000) on, load on the server under ASan and TSan, equal tarballs of two builds, half an hour of every fuzz target
+soak: ## hours: 10000 requests on each scheduler and from Python, a thousand turns on Metal, random model shapes from SEED (10000) on, load on the server under ASan and TSan, equal tarballs of two builds, the interface of the last tag, half an hour of every fuzz target
 	@scripts/setup all
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
@@ -97,6 +97,7 @@ soak: ## hours: 10000 requests on each scheduler and from Python, a thousand tur
 	SALVO_SOURCE=$(CURDIR) tests/run_python tests/python/soak_generations.py build/libsalvo.so.1 build/tests/models/make-words-model
 	scripts/check-reproducible aarch64
 	scripts/check-reproducible x86_64
+	scripts/check-abi
 	build/tests/models/test_scheduler 1 10000
 	build/tests/models/test_orders 1 3000
 	build/$(SHAPES) --backend cpu --count 5000
