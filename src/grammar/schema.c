@@ -80,7 +80,7 @@ static bool key_is_impossible(struct schema *schema, const struct way *way, stru
     }
     for (size_t i = 0; required && i < count && !never; i++) {
         for (size_t k = i + 1; k < count && !never; k++)
-            never = schemas_are_disjoint(schema, values[i], values[k], 0);
+            never = schemas_are_disjoint(schema, values[i], values[k], TYPE_ANY, 0);
     }
     return required && never;
 }

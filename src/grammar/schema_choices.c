@@ -10,22 +10,95 @@ const struct json_value *array_of_schemas(
     return NULL;
 }
 
-bool alternatives_are_disjoint(struct schema *schema, const struct json_value *list)
+/* Whether the alternatives of oneOf certainly have no value of `types` in common. */
+static bool alternatives_are_disjoint(struct schema *schema, const struct json_value *list, unsigned types)
 {
     for (const struct json_value *a = list->first; a; a = a->next) {
         for (const struct json_value *b = a->next; b; b = b->next) {
-            if (!schema_works(schema, 1) || !schemas_are_disjoint(schema, a, b, 0))
+            if (!schema_works(schema, 1) || !schemas_are_disjoint(schema, a, b, types, 0))
                 return false;
         }
     }
     return true;
 }
 
-/* Alternatives that exclude each other are those of anyOf. Each other one holds while those that it may
- * overlap with do not. */
-static const struct json_value *exclusive(struct schema *schema, const struct json_value *list)
+static const struct json_value *any_of(struct schema *schema, const struct json_value *list)
 {
-    if (alternatives_are_disjoint(schema, list))
+    struct json_value *object = made_value(schema, VALUE_OBJECT, list);
+    made_member(schema, object, "anyOf", list);
+    return object;
+}
+
+/* The schema whose additionalProperties is false, so that objects have the keys of `properties` alone; NULL
+ * if the node is no such schema, and no reference to one. */
+static const struct json_value *closed_schema(struct schema *schema, const struct json_value *node)
+{
+    const struct json_value *ref = schema_reference(schema, node);
+    for (unsigned depth = 0; ref && (node->count == 1 || schema->ref_alone) && depth < 8; depth++) {
+        node = schema_resolve(schema, ref);
+        ref = node ? schema_reference(schema, node) : NULL;
+        if (!node)
+            return NULL;
+    }
+    const struct json_value *additional = tree_member(node, "additionalProperties"),
+                            *properties = tree_member(node, "properties");
+    const bool closed = !ref && additional && additional->kind == VALUE_FALSE && properties &&
+                        properties->kind == VALUE_OBJECT && !tree_member(node, "patternProperties");
+    return closed ? node : NULL;
+}
+
+/* The same schema without additionalProperties. */
+static const struct json_value *opened(struct schema *schema, const struct json_value *node)
+{
+    const struct json_value *known = made_find(schema, node, MADE_OPEN),
+                            *additional = tree_member(node, "additionalProperties");
+    if (known)
+        return known;
+    struct json_value *open = made_value(schema, VALUE_OBJECT, node);
+    for (const struct json_value *member = node->first; member; member = member->next) {
+        if (member != additional)
+            made_member_text(schema, open, member->key, member);
+    }
+    if (open)
+        made_keep(schema, node, MADE_OPEN, open);
+    return open;
+}
+
+/* What values of `a` must fit that do not fit `b`. */
+static const struct json_value *unless(
+    struct schema *schema, const struct json_value *a, const struct json_value *b)
+{
+    const struct json_value *one = closed_schema(schema, a), *other = closed_schema(schema, b);
+    struct json_value *choice = made_value(schema, VALUE_ARRAY, b);
+    if (schemas_are_disjoint(schema, a, b, TYPE_OBJECT, 0)) { /* no object fits both */
+        struct json_value *others = made_value(schema, VALUE_TYPES, b);
+        if (others)
+            others->types = TYPE_ANY & ~(unsigned)TYPE_OBJECT;
+        made_item(schema, choice, made_of_type(schema, "object", b));
+        made_item(schema, choice, made_both(schema, others, made_not(schema, b)));
+        return any_of(schema, choice);
+    }
+    if (!one || !other)
+        return made_not(schema, b);
+    /* An object of `a` has a key that `b` does not know, or does not fit the rest of `b`. */
+    const struct json_value *known = tree_member(other, "properties"), *open = opened(schema, other);
+    for (const struct json_value *member = tree_member(one, "properties")->first;
+         member && schema_works(schema, 1); member = member->next) {
+        if (!tree_member_text(known, member->key))
+            made_item(schema, choice, made_requiring(schema, member->key, member));
+    }
+    if (open)
+        made_item(schema, choice, made_not(schema, open));
+    return any_of(schema, choice);
+}
+
+/* oneOf: alternatives that exclude each other are those of anyOf. Each other one holds while those that it
+ * may overlap with do not. */
+static const struct json_value *exclusive(struct schema *schema, const struct json_value *node)
+{
+    const unsigned types = schema_types(schema, node);
+    const struct json_value *list = tree_member(node, "oneOf");
+    if (alternatives_are_disjoint(schema, list, types))
         return list;
     struct json_value *choice = made_value(schema, VALUE_ARRAY, list);
     for (const struct json_value *a = list->first; a && schema->pool->status == SALVO_OK; a = a->next) {
@@ -33,8 +106,8 @@ static const struct json_value *exclusive(struct schema *schema, const struct js
                           *object = made_value(schema, VALUE_OBJECT, a);
         made_item(schema, all, a);
         for (const struct json_value *b = list->first; b && schema_works(schema, 1); b = b->next) {
-            if (b != a && !schemas_are_disjoint(schema, a, b, 0))
-                made_item(schema, all, made_not(schema, b));
+            if (b != a && !schemas_are_disjoint(schema, a, b, types, 0))
+                made_item(schema, all, unless(schema, a, b));
         }
         made_member(schema, object, "allOf", all);
         made_item(schema, choice, object);
@@ -115,7 +188,7 @@ void schema_choices(struct schema *schema, const struct json_value *node, struct
     if (any)
         node_list_add(schema->pool, choices, any);
     if (one)
-        add_choice(schema, one, exclusive, one, choices);
+        add_choice(schema, one, exclusive, node, choices);
     if (when && (tree_member(node, "then") || tree_member(node, "else")))
         add_choice(schema, when, condition, node, choices);
     for (size_t i = 0; i < sizeof dependencies / sizeof *dependencies; i++) {

@@ -121,7 +121,8 @@ static bool objects_are_disjoint(
             return true;
         const struct json_value *a = tree_member_text(tree_member(left, "properties"), item->text);
         const struct json_value *b = tree_member_text(tree_member(right, "properties"), item->text);
-        if (a && b && schema_requires(right, item->text) && schemas_are_disjoint(schema, a, b, depth + 1))
+        if (a && b && schema_requires(right, item->text) &&
+            schemas_are_disjoint(schema, a, b, TYPE_ANY, depth + 1))
             return true;
     }
     return false;
@@ -165,8 +166,8 @@ static bool is_within_list(
     return true;
 }
 
-bool schemas_are_disjoint(
-    struct schema *schema, const struct json_value *left, const struct json_value *right, unsigned depth)
+bool schemas_are_disjoint(struct schema *schema, const struct json_value *left,
+    const struct json_value *right, unsigned types, unsigned depth)
 {
     static const char *const choices[] = {"anyOf", "oneOf"};
     if (left->kind == VALUE_FALSE || right->kind == VALUE_FALSE)
@@ -178,13 +179,13 @@ bool schemas_are_disjoint(
         return false;
     const struct json_value *ref = schema_reference(schema, left);
     const struct json_value *target = ref ? schema_resolve(schema, ref) : NULL;
-    if (target && schemas_are_disjoint(schema, target, right, depth + 1))
+    if (target && schemas_are_disjoint(schema, target, right, types, depth + 1))
         return true;
     ref = schema_reference(schema, right);
     target = ref ? schema_resolve(schema, ref) : NULL;
-    if (target && schemas_are_disjoint(schema, left, target, depth + 1))
+    if (target && schemas_are_disjoint(schema, left, target, types, depth + 1))
         return true;
-    unsigned common = schema_possible_types(schema, left) & schema_possible_types(schema, right);
+    unsigned common = types & schema_possible_types(schema, left) & schema_possible_types(schema, right);
     if (common == 0 || lists_are_disjoint(schema, left, right))
         return true;
     if (common == TYPE_OBJECT && (objects_are_disjoint(schema, left, right, depth) ||
@@ -194,7 +195,7 @@ bool schemas_are_disjoint(
         const struct json_value *list = tree_member(i < 2 ? left : right, choices[i % 2]);
         bool all = list && list->kind == VALUE_ARRAY;
         for (const struct json_value *item = all ? list->first : NULL; item && all; item = item->next)
-            all = schemas_are_disjoint(schema, item, i < 2 ? right : left, depth + 1);
+            all = schemas_are_disjoint(schema, item, i < 2 ? right : left, types, depth + 1);
         if (all)
             return true;
     }

@@ -61,9 +61,9 @@ bool schema_works(struct schema *schema, size_t effort);
 const struct json_value *schema_reference(struct schema *schema, const struct json_value *node);
 const struct json_value *schema_resolve(struct schema *schema, const struct json_value *ref);
 
-/* Whether two schemas certainly have no value in common; with the rest in schema_disjoint.c. */
-bool schemas_are_disjoint(
-    struct schema *schema, const struct json_value *left, const struct json_value *right, unsigned depth);
+/* Whether two schemas certainly have no value of `types` in common; with the rest in schema_disjoint.c. */
+bool schemas_are_disjoint(struct schema *schema, const struct json_value *left,
+    const struct json_value *right, unsigned types, unsigned depth);
 
 /* Whether `required` of a schema has a key. */
 bool schema_requires(const struct json_value *node, struct salvo_text key);

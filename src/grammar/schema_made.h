@@ -8,7 +8,7 @@
 #include "grammar/schema_goals.h"
 
 /* The relation of a made schema to its source. */
-enum made_role { MADE_NOT, MADE_NEGATION, MADE_CHOICE, MADE_REST };
+enum made_role { MADE_NOT, MADE_NEGATION, MADE_CHOICE, MADE_REST, MADE_OPEN };
 
 /* The schema that was kept for a source; NULL if there is none yet. */
 const struct json_value *made_find(

@@ -127,7 +127,7 @@ static void negate_one_of(struct negation *negation, const struct json_value *ke
     negate_any_of(negation, keyword);
     for (const struct json_value *a = keyword->first; a; a = a->next) {
         for (const struct json_value *b = a->next; b && schema_works(schema, 1); b = b->next) {
-            if (!schemas_are_disjoint(schema, a, b, 0))
+            if (!schemas_are_disjoint(schema, a, b, TYPE_ANY, 0))
                 add(negation, made_both(schema, a, b));
         }
     }

@@ -16,9 +16,6 @@ void schema_choices(struct schema *schema, const struct json_value *node, struct
 const struct json_value *schema_unevaluated(
     struct schema *schema, const struct json_value *node, const struct json_value *keyword, bool items);
 
-/* Whether the alternatives of oneOf certainly exclude each other. */
-bool alternatives_are_disjoint(struct schema *schema, const struct json_value *list);
-
 /* The array of schemas that a keyword must have; NULL if it is absent, or has something else. */
 const struct json_value *array_of_schemas(
     struct schema *schema, const struct json_value *node, const char *keyword);

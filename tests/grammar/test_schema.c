@@ -131,6 +131,17 @@ static const struct schema_case cases[] = {
     {"{\"type\":\"array\",\"uniqueItems\":true,\"contains\":{\"const\":5},\"prefixItems\":[{\"type\":"
      "\"string\"}]}",
         {"[\"a\",5]", "[\"a\",5,\"b\"]"}, {"[\"a\",5,5]", "[\"a\"]", "[5]"}},
+    {"{\"type\":\"object\",\"oneOf\":[{\"properties\":{\"a\":{\"type\":\"string\"}},\"additionalProperties\":"
+     "false},"
+     "{\"properties\":{\"b\":true,\"c\":true},\"required\":[\"c\"],\"additionalProperties\":false},{"
+     "\"properties\":{"
+     "\"b\":{\"type\":\"string\"}},\"additionalProperties\":false}]}",
+        {"{\"a\":\"\"}", "{\"c\":1}", "{\"b\":1,\"c\":1}", "{\"b\":\"\"}"},
+        {"{}", "{\"a\":1}", "{\"b\":1}", "{\"a\":\"\",\"b\":\"\"}"}},
+    {"{\"oneOf\":[{\"properties\":{\"a\":true},\"required\":[\"a\"],\"additionalProperties\":false},{"
+     "\"properties\":{"
+     "\"b\":true},\"required\":[\"b\"],\"additionalProperties\":false,\"minLength\":2}]}",
+        {"{\"a\":1}", "{\"b\":1}", "\"x\""}, {"{}", "{\"a\":1,\"b\":1}", "1", "\"xx\"", "[]"}},
     {"{\"type\":\"array\",\"uniqueItems\":true,\"maxItems\":1}", {"[]", "[{}]"}, {"[1,2]"}},
     {"{\"type\":\"array\",\"contains\":{\"const\":5},\"minContains\":2,\"maxContains\":3}",
         {"[5,5]", "[1,5,2,5]", "[5,5,5,\"\"]"}, {"[]", "[5,1]", "[5,5,5,5]"}},
