@@ -65,16 +65,33 @@ cleanup:
     return status;
 }
 
+/* Whether a state accepts, or leads to one that is known to be alive. */
+static bool is_alive(const struct dfa *dfa, uint32_t state, const bool *alive)
+{
+    const uint32_t *row = dfa_row(dfa, state);
+    bool found = dfa->accepts[state];
+    for (uint32_t class = 0; class < dfa->classes.count && !found; class ++)
+        found = alive[row[class]];
+    return found;
+}
+
 /* Marks the states that lead to an accepting one. */
 static enum salvo_status mark_alive(const struct dfa *dfa, bool *alive)
 {
     enum salvo_status status = SALVO_OK;
+    uint32_t dead = 0;
+    /* States lead mostly to later ones: often all are alive at once. */
+    for (uint32_t state = dfa->states; --state > 0;) {
+        alive[state] = is_alive(dfa, state, alive);
+        dead += !alive[state];
+    }
+    if (dead == 0)
+        return SALVO_OK;
     struct arrivals arrivals = {0};
     uint32_t *todo = NULL, todo_count = 0;
     TRY(find_arrivals(dfa, &arrivals));
     TRY(NEW(&todo, dfa->states));
     for (uint32_t state = 1; state < dfa->states; state++) {
-        alive[state] = dfa->accepts[state];
         if (alive[state])
             todo[todo_count++] = state;
     }

@@ -6,10 +6,12 @@
 
 enum { MOST_PAIRS = 20000 };
 
+enum text_mark { MARK_NONE, MARK_SEEN, MARK_GOES_ON, MARK_ENDS };
+
 /* Finds out from which states of an automaton any text of a JSON string can go on. */
 struct text_search {
     const struct dfa *dfa;
-    uint8_t (*seen)[TEXT_STATES]; /* for each state and each state of the text: 1: seen now, 2: can go on */
+    uint8_t (*seen)[TEXT_STATES]; /* for each state and each state of the text: enum text_mark */
     uint32_t (*todo)[2];
     uint32_t count, effort;
     unsigned char bytes[256]; /* one of each kind */
@@ -19,12 +21,12 @@ struct text_search {
 /* The pairs that are seen now are assumed to go on: if none of them ends, all do. */
 static bool can_go_on(struct text_search *search, uint32_t state)
 {
-    if (search->seen[state][TEXT_BODY] == 2)
-        return true;
+    if (search->seen[state][TEXT_BODY] != MARK_NONE)
+        return search->seen[state][TEXT_BODY] == MARK_GOES_ON;
     search->count = 0;
     search->todo[search->count][0] = state;
     search->todo[search->count++][1] = TEXT_BODY;
-    search->seen[state][TEXT_BODY] = 1;
+    search->seen[state][TEXT_BODY] = MARK_SEEN;
     bool ends = false;
     for (uint32_t i = 0; i < search->count && !ends; i++) {
         uint32_t at = search->todo[i][0], text = search->todo[i][1];
@@ -32,19 +34,37 @@ static bool can_go_on(struct text_search *search, uint32_t state)
             const unsigned byte = search->bytes[k];
             uint32_t text_next = json_text_next((enum json_text_state)text, byte);
             uint32_t next = dfa_step(search->dfa, at, byte);
-            if (text_next == TEXT_DEAD || (next && search->seen[next][text_next]))
+            const uint8_t mark = next ? search->seen[next][text_next] : MARK_ENDS;
+            if (text_next == TEXT_DEAD || mark == MARK_SEEN || mark == MARK_GOES_ON)
                 continue;
-            ends = next == 0 || search->effort++ > MOST_PAIRS;
+            ends = mark == MARK_ENDS || search->effort++ > MOST_PAIRS;
             if (ends)
                 break;
-            search->seen[next][text_next] = 1;
+            search->seen[next][text_next] = MARK_SEEN;
             search->todo[search->count][0] = next;
             search->todo[search->count++][1] = text_next;
         }
     }
     for (uint32_t i = 0; i < search->count; i++)
-        search->seen[search->todo[i][0]][search->todo[i][1]] = ends ? 0 : 2;
+        search->seen[search->todo[i][0]][search->todo[i][1]] = ends ? MARK_NONE : MARK_GOES_ON;
+    if (ends)
+        search->seen[state][TEXT_BODY] = MARK_ENDS;
     return !ends;
+}
+
+static enum salvo_status text_search_open(const struct dfa *dfa, struct text_search *out)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint64_t pairs = (uint64_t)dfa->states * TEXT_STATES;
+    *out = (struct text_search){.dfa = dfa};
+    out->byte_count = json_text_bytes(&dfa->classes, out->bytes);
+    TRY(NEW(&out->seen, dfa->states));
+    TRY(NEW(&out->todo, (pairs < MOST_PAIRS ? pairs : MOST_PAIRS) + 2));
+    /* States that are near the end are mostly the last ones; others lead to them. */
+    for (uint32_t state = dfa->states; --state > 0;)
+        can_go_on(out, state);
+cleanup:
+    return status;
 }
 
 /* The states that follow a state, each with all bytes that lead to it. */
@@ -113,16 +133,12 @@ uint32_t writer_dfa(struct node_writer *writer, const struct dfa *dfa, uint32_t 
     uint32_t first_node = writer->network->node_count;
     for (uint32_t state = 1; state < dfa->states; state++)
         writer_node(writer, NODE_SPLIT, NOT_SET, NOT_SET);
-    struct text_search search = {.dfa = dfa};
+    struct text_search search = {0};
     struct class_reader classes = {0};
-    if (inside_json)
-        search.byte_count = json_text_bytes(&dfa->classes, search.bytes);
     if (writer->status == SALVO_OK)
         writer->status = class_sets(&dfa->classes, &classes.sets);
     if (inside_json && writer->status == SALVO_OK)
-        writer->status = NEW(&search.seen, dfa->states);
-    if (inside_json && writer->status == SALVO_OK)
-        writer->status = NEW(&search.todo, MOST_PAIRS + 2);
+        writer->status = text_search_open(dfa, &search);
     for (uint32_t state = 1; state < dfa->states && writer->status == SALVO_OK; state++) {
         bool any_text = inside_json && can_go_on(&search, state);
         uint32_t chain = dfa->accepts[state] ? next : NO_WAY, target;

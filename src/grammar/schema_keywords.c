@@ -191,8 +191,10 @@ static const struct expr *read_pattern(struct schema *schema, const struct json_
             return expr;
         fail_within(pool->status, "schema: %s: ", pointer);
     } else if (string_format(value->text, &regex)) {
-        if (regex)
-            return regex_read(pool, regex, strlen(regex), SPELL_JSON);
+        const struct expr *leap = regex ? string_leap_seconds(pool, value->text) : NULL,
+                          *usual = regex ? regex_read(pool, regex, strlen(regex), SPELL_JSON) : NULL;
+        if (usual)
+            return leap ? EXPR_EITHER_OF(pool, usual, leap) : usual;
         tree_complain(pool, SALVO_ERROR_UNSUPPORTED, value, "this format is not supported");
     }
     return NULL;

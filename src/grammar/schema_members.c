@@ -147,32 +147,73 @@ static bool is_required(const struct object_reader *reader, struct salvo_text na
     return false;
 }
 
-/* Members whose keys match just the patterns of a set, a bit for each, and have no name of their own. */
-static const struct expr *members_of_set(
-    struct object_reader *reader, const struct dfa *unnamed, unsigned set)
+/* Keys of an automaton that are no name of their own. Most names do not match the patterns of others. */
+static const struct dfa *without_names(struct object_reader *reader, const struct dfa *keys)
 {
     struct expr_pool *pool = reader->schema->pool;
     struct layout *layout = &reader->schema->layout;
-    struct node_list goal = {0};
-    const struct dfa *keys = unnamed;
-    for (size_t i = 0; i < reader->pattern_count; i++)
-        keys = (set >> i & 1 ? dfa_both : dfa_without)(pool, keys, reader->patterns[i].keys);
-    if (!keys || dfa_is_empty(keys))
-        return expr_none();
+    struct expr_list list = {0};
+    for (size_t i = 0; i < reader->names.count && pool->status == SALVO_OK; i++) {
+        const struct salvo_text name = name_of(reader->names.items[i]);
+        if (string_matches(layout, keys, name))
+            expr_list_add(pool, &list, layout_spelled(layout, name, true));
+    }
+    if (list.count)
+        keys = dfa_without(pool, keys, dfa_of(pool, expr_either(pool, list.items, list.count)));
+    expr_list_free(&list);
+    return keys;
+}
+
+/* The schemas of members without a name whose keys match just the patterns of a set; false if one forbids
+ * them.
+ */
+static bool schemas_of_set(struct object_reader *reader, unsigned set, struct node_list *goal)
+{
+    struct expr_pool *pool = reader->schema->pool;
     for (size_t i = 0; i < reader->nodes->count; i++) {
         const struct json_value *node = reader->nodes->items[i];
         const struct json_value *additional = tree_member(node, "additionalProperties");
         bool found = false;
         for (size_t k = 0; k < reader->pattern_count; k++) {
             if (reader->patterns[k].node == node && (set >> k & 1)) {
-                node_list_add(pool, &goal, reader->patterns[k].member);
+                node_list_add(pool, goal, reader->patterns[k].member);
                 found = true;
             }
         }
         if (!found && additional)
-            node_list_add(pool, &goal, additional);
+            node_list_add(pool, goal, additional);
     }
-    const struct expr *value = schema_goal(reader->schema, &goal);
+    for (size_t i = 0; i < goal->count; i++) {
+        if (goal->items[i]->kind == VALUE_FALSE)
+            return false;
+    }
+    return true;
+}
+
+/* The keys without a name that match just the patterns of a set. */
+static const struct dfa *keys_of_set(struct object_reader *reader, unsigned set)
+{
+    struct expr_pool *pool = reader->schema->pool;
+    struct layout *layout = &reader->schema->layout;
+    const struct dfa *keys = reader->keys;
+    for (size_t i = 0; i < reader->pattern_count; i++) {
+        const bool matches = set >> i & 1;
+        if (!keys && !matches)
+            keys = layout_any_text(layout);
+        keys = keys ? (matches ? dfa_both : dfa_without)(pool, keys, reader->patterns[i].keys)
+                    : reader->patterns[i].keys;
+    }
+    return without_names(reader, keys ? keys : layout_any_text(layout));
+}
+
+/* Members whose keys match just the patterns of a set, a bit for each, and have no name of their own. */
+static const struct expr *members_of_set(struct object_reader *reader, unsigned set)
+{
+    struct expr_pool *pool = reader->schema->pool;
+    struct layout *layout = &reader->schema->layout;
+    struct node_list goal = {0};
+    const struct dfa *keys = schemas_of_set(reader, set, &goal) ? keys_of_set(reader, set) : NULL;
+    const struct expr *value = keys && !dfa_is_empty(keys) ? schema_goal(reader->schema, &goal) : expr_none();
     node_list_free(&goal);
     if (value->kind == EXPR_NONE)
         return value;
@@ -229,21 +270,14 @@ static const struct expr *plain_members(struct object_reader *reader)
 static const struct expr *other_members(struct object_reader *reader)
 {
     struct expr_pool *pool = reader->schema->pool;
-    struct layout *layout = &reader->schema->layout;
     struct expr_list list = {0};
     if (is_closed(reader))
         return expr_none();
     const struct expr *plain = plain_members(reader);
     if (plain || pool->status != SALVO_OK)
         return plain ? plain : expr_none();
-    const struct dfa *unnamed = reader->keys ? reader->keys : layout_any_text(layout);
-    for (size_t i = 0; i < reader->names.count; i++)
-        expr_list_add(pool, &list, layout_spelled(layout, name_of(reader->names.items[i]), true));
-    if (list.count)
-        unnamed = dfa_without(pool, unnamed, dfa_of(pool, expr_either(pool, list.items, list.count)));
-    list.count = 0;
     for (unsigned set = 0; set < 1U << reader->pattern_count && pool->status == SALVO_OK; set++) {
-        const struct expr *members = members_of_set(reader, unnamed, set);
+        const struct expr *members = members_of_set(reader, set);
         if (members->kind != EXPR_NONE)
             expr_list_add(pool, &list, members);
     }

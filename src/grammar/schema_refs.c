@@ -128,20 +128,34 @@ static const struct json_value *document_of(const struct schema *schema, const s
     return schema->root;
 }
 
-/* Whether a value is no schema and has none: the values of const and enum. */
+static bool key_is_in(const struct json_value *value, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (texts_are_equal(value->key, (struct salvo_text){names[i], strlen(names[i])}))
+            return true;
+    }
+    return false;
+}
+
+/* Whether a value is no schema and has none: the values of const and enum, and those of keywords that nobody
+ * knows, where it is certain that they are keywords. */
 static bool is_data(const struct json_value *value)
 {
-    static const char *const named[] = {
+    static const char *const maps[] = {
         "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"};
-    if (!value->parent || value->parent->kind != VALUE_OBJECT ||
-        !(texts_are_equal(value->key, (struct salvo_text){"const", 5}) ||
-            texts_are_equal(value->key, (struct salvo_text){"enum", 4})))
+    static const char *const lists[] = {"const", "enum"};
+    static const char *const schemas[] = {"not", "if", "then", "else", "contains", "propertyNames",
+        "additionalProperties", "additionalItems", "unevaluatedProperties", "unevaluatedItems", "items",
+        "allOf", "anyOf", "oneOf", "prefixItems"};
+    enum { MAPS = sizeof maps / sizeof *maps, SCHEMAS = sizeof schemas / sizeof *schemas };
+    const struct json_value *parent = value->parent;
+    if (!parent || parent->kind != VALUE_OBJECT || key_is_in(parent, maps, MAPS))
         return false;
-    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
-        if (texts_are_equal(value->parent->key, (struct salvo_text){named[i], strlen(named[i])}))
-            return false;
-    }
-    return true;
+    if (key_is_in(value, lists, 2))
+        return true;
+    const bool is_keyword = key_is_in(parent, schemas, SCHEMAS) && parent->parent &&
+                            parent->parent->key.size && !key_is_in(parent->parent, maps, MAPS);
+    return is_keyword && !key_is_in(value, maps, MAPS) && !key_is_in(value, schemas, SCHEMAS);
 }
 
 static void add_resources(struct schema *schema, const struct json_value *node, struct salvo_text base)

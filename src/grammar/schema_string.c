@@ -2,15 +2,16 @@
 
 #include "grammar/dfa.h"
 #include "grammar/regex_ends.h"
+#include "grammar/schema_json.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define DATE                                                                                   \
     "(([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|" \
     "02-(0[1-9]|1[0-9]|2[0-8])))|"                                                             \
     "(([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29))"
-/* A leap second is possible at 23:59 UTC only; with an offset that is not regular enough, so it is left out
- * there. */
+/* A leap second is possible at 23:59 UTC only; those with an offset are in string_leap_seconds. */
 #define TIME                                                                                         \
     "(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?([zZ]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])|" \
     "23:59:60(\\.[0-9]+)?([zZ]|[+-]00:00))"
@@ -27,6 +28,17 @@
 #define LABEL    "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 #define HOST     "(" LABEL "(\\." LABEL ")*)"
 #define URI_CHAR "([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})"
+/* Beyond ASCII, as RFC 3987 has it. */
+#define UCS      "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF"
+#define IRI_CHAR "([A-Za-z0-9._~!$&'()*+,;=:@/?" UCS "-]|%[0-9A-Fa-f]{2})"
+#define IRI_AUTHORITY                                                                                        \
+    "(([A-Za-z0-9._~!$&'()*+,;=:" UCS "-]|%[0-9A-Fa-f]{2})*@)?(\\[" IPV6 "\\]|([A-Za-z0-9._~!$&'()*+,;=" UCS \
+    "-]|%[0-9A-Fa-f]{2})*)(:[0-9]*)?"
+#define IRI_FIRST    "([A-Za-z0-9._~!$&'()*+,;=:@?" UCS "-]|%[0-9A-Fa-f]{2})" /* no slash */
+#define IRI_NO_COLON "([A-Za-z0-9._~!$&'()*+,;=@" UCS "-]|%[0-9A-Fa-f]{2})"
+/* RFC 6570 */
+#define VARIABLE "([A-Za-z0-9_]|%[0-9A-Fa-f]{2})(\\.?([A-Za-z0-9_]|%[0-9A-Fa-f]{2}))*(:[1-9][0-9]{0,3}|\\*)?"
+#define LITERAL  "([!#$&(-;=?-\\[\\]_a-z~" UCS "]|%[0-9A-Fa-f]{2})"
 
 #define AUTHORITY                                                 \
     "(([A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?(\\[" IPV6 \
@@ -50,9 +62,13 @@ static const struct {
     {"regex", NULL},
     {"idn-email", NULL},
     {"idn-hostname", NULL},
-    {"iri", NULL},
-    {"iri-reference", NULL},
-    {"uri-template", NULL},
+    {"iri", "^[A-Za-z][A-Za-z0-9+.-]*:(//" IRI_AUTHORITY "((/" IRI_CHAR "*)?|(\\?" IRI_CHAR
+            "*))|(/?" IRI_FIRST IRI_CHAR "*)?/?)(#" IRI_CHAR "*)?$"},
+    {"iri-reference", "^([A-Za-z][A-Za-z0-9+.-]*:)?//" IRI_AUTHORITY "([/?]" IRI_CHAR "*)?(#" IRI_CHAR "*)?$|"
+                      "^[A-Za-z][A-Za-z0-9+.-]*:(/?" IRI_FIRST IRI_CHAR "*)?/?(#" IRI_CHAR "*)?$|"
+                      "^(/(" IRI_FIRST IRI_CHAR "*)?|\\?" IRI_CHAR "*|" IRI_NO_COLON "+([/?]" IRI_CHAR
+                      "*)?)?(#" IRI_CHAR "*)?$"},
+    {"uri-template", "^(" LITERAL "|\\{[+#./;?&]?" VARIABLE "(," VARIABLE ")*\\})*$"},
     {"date", "^" DATE "$"},
     {"time", "^" TIME "$"},
     {"date-time", "^" DATE "[tT]" TIME "$"},
@@ -78,6 +94,27 @@ bool string_format(struct salvo_text name, const char **out_regex)
         }
     }
     return false;
+}
+
+const struct expr *string_leap_seconds(struct expr_pool *pool, struct salvo_text format)
+{
+    static const unsigned minutes[] = {0, 30, 45}; /* of the offsets that exist */
+    enum { DAY = 24 * 60, ENTRY = 40, ENTRIES = 2 * 24 * 3 };
+    const bool with_date = texts_are_equal(format, (struct salvo_text){"date-time", 9});
+    char text[ENTRIES * ENTRY + 400];
+    size_t size = 0;
+    if (!with_date && !texts_are_equal(format, (struct salvo_text){"time", 4}))
+        return NULL;
+    size += (size_t)snprintf(text, sizeof text, "^%s(", with_date ? DATE "[tT]" : "");
+    for (unsigned i = 0; i < ENTRIES; i++) {
+        const unsigned hours = i / 6, minute = minutes[i % 3], offset = hours * 60 + minute;
+        const bool west = i / 3 % 2;
+        const unsigned local = (west ? 2 * DAY - 1 - offset : DAY - 1 + offset) % DAY;
+        size += (size_t)snprintf(text + size, sizeof text - size, "%s%02u:%02u:60(\\.[0-9]+)?%s%02u:%02u",
+            i ? "|" : "", local / 60, local % 60, west ? "-" : "\\+", hours, minute);
+    }
+    size += (size_t)snprintf(text + size, sizeof text - size, ")$");
+    return regex_read(pool, text, size, SPELL_UTF8);
 }
 
 /* Strings have a certain number of characters; false where that is not so, or not known. */

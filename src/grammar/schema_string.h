@@ -8,6 +8,10 @@
  * does not define: that is an annotation, as the specification says. */
 bool string_format(struct salvo_text name, const char **out_regex);
 
+/* The texts of `time` and `date-time` with a leap second and an offset, which the expression lacks; NULL for
+ * other formats. */
+const struct expr *string_leap_seconds(struct expr_pool *pool, struct salvo_text format);
+
 struct string_limits {
     uint32_t min, max; /* characters; max may be REPEAT_UNLIMITED */
     const struct expr *const
