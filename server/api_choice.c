@@ -150,6 +150,11 @@ static bool take_end(struct api_choice *choice, const struct salvo_event *event)
 
 bool api_choice_take(struct api_choice *choice, const struct salvo_event *event)
 {
+    if (event->kind == SALVO_EVENT_PROGRESS) {
+        take_numbers(choice, event);
+        choice->computed_tokens = event->computed_tokens;
+        return true;
+    }
     return event->kind == SALVO_EVENT_END ? take_end(choice, event) : take_token(choice, event);
 }
 

@@ -57,7 +57,7 @@ struct api_choice {
     bool ended;
     uint32_t finish, status;
     char message[256];
-    uint32_t prompt_tokens, cached_tokens;
+    uint32_t prompt_tokens, cached_tokens, computed_tokens; /* the last one: while the prompt is computed */
     double queue_seconds, first_seconds, end_seconds;
 };
 

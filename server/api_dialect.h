@@ -4,9 +4,9 @@
 
 #include "api_write.h"
 
-/* Objects of a stream: before the first token of a choice; its unsent tokens; after its last token; after the
- * last token of all choices. */
-enum api_object { API_OBJECT_FIRST, API_OBJECT_PART, API_OBJECT_LAST, API_OBJECT_END };
+/* Objects of a stream: before the first token of a choice; while its prompt is computed, if the request asks
+ * for it; its unsent tokens; after its last token; after the last token of all choices. */
+enum api_object { API_OBJECT_FIRST, API_OBJECT_PROGRESS, API_OBJECT_PART, API_OBJECT_LAST, API_OBJECT_END };
 
 struct api_dialect {
     const char *id_prefix;   /* of an answer's id */

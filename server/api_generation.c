@@ -354,7 +354,9 @@ static void send_news(struct api_generation *generation, struct api_choice *choi
 {
     const struct api_request *request = &generation->request;
     const bool is_end = kind == SALVO_EVENT_END, joined = generation->dialect->last_has_text;
-    if (kind == SALVO_EVENT_PROMPT)
+    if (kind == SALVO_EVENT_PROGRESS)
+        send_object(generation, API_OBJECT_PROGRESS, choice, false);
+    if (kind == SALVO_EVENT_PROMPT || kind == SALVO_EVENT_PROGRESS)
         return;
     const bool has_prompt = request->echo && request->logprobs && !choice->echoed;
     const bool news = choice->text.size || choice->calls.reasoning.size ||
@@ -551,6 +553,7 @@ static bool submit(struct api_generation *generation, struct api_choice *choice)
         .event = on_event,
         .user = choice,
         .session = request->slot < 0 ? 0 : (uint32_t)request->slot + 1,
+        .progress = request->stream && request->return_progress,
     };
     struct api_error *error = &generation->task.error;
     if (!generation->model->scheduler) /* the engine is being opened again */

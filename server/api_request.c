@@ -152,6 +152,7 @@ static bool read_flags(const struct api_value *root, struct api_request *request
     if (!api_get_bool(root, "echo", &request->echo, error) ||
         !api_get_bool(root, "return_tokens", &request->return_tokens, error) ||
         !api_get_bool(root, "timings_per_token", &request->timings_per_token, error) ||
+        !api_get_bool(root, "return_progress", &request->return_progress, error) ||
         !api_get_bool(root, "cache_prompt", &request->cache_prompt, error) ||
         !api_get_bool(root, "verbose", &request->verbose, error) ||
         !api_get_bool(root, "ignore_eos", &request->ignore_end, error))

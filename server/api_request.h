@@ -36,12 +36,13 @@ struct api_request {
     const char *model;            /* "" if the request names none */
     bool stream, include_usage, echo, return_tokens, timings_per_token;
     bool cache_prompt, ignore_end;
-    bool verbose;       /* a chat's answer has `__verbose`, the answer of API_LLAMA */
-    bool logprobs;      /* of answer tokens */
-    uint32_t top_count; /* most likely tokens at each place */
-    uint32_t n;         /* answers of each prompt */
-    int32_t slot;       /* session that it asks for; -1: any */
-    int64_t max_tokens; /* -1: until the end or the context */
+    bool return_progress; /* of a stream: how much of the prompt is computed */
+    bool verbose;         /* a chat's answer has `__verbose`, the answer of API_LLAMA */
+    bool logprobs;        /* of answer tokens */
+    uint32_t top_count;   /* most likely tokens at each place */
+    uint32_t n;           /* answers of each prompt */
+    int32_t slot;         /* session that it asks for; -1: any */
+    int64_t max_tokens;   /* -1: until the end or the context */
     struct salvo_sampler sampler;
     const char *stops[API_MAX_STOPS];
     size_t stop_count;

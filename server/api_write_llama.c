@@ -96,8 +96,8 @@ static void write_text(struct json_writer *json, const struct api_choice *choice
     json_text(json, (struct salvo_text){choice->text.size ? choice->text.data : "", choice->text.size});
 }
 
-static void write_part(
-    struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice)
+static void write_part(struct json_writer *json, const struct api_answer *answer,
+    const struct api_choice *choice, bool is_progress)
 {
     json_begin(json, '{');
     write_text(json, choice);
@@ -110,7 +110,9 @@ static void write_part(
     key_number(json, "tokens_predicted", choice->tokens);
     key_number(json, "tokens_evaluated", choice->prompt_tokens);
     write_probabilities(json, choice);
-    if (answer->request->timings_per_token)
+    if (is_progress)
+        api_write_progress(json, choice);
+    else if (answer->request->timings_per_token)
         api_write_timings(json, choice);
     json_end(json, '}');
 }
@@ -216,13 +218,13 @@ static void write_object(struct api_stream *stream, const struct api_answer *ans
     const struct api_choice *choice, struct salvo_text echo)
 {
     (void)echo;
-    if (object != API_OBJECT_PART && object != API_OBJECT_LAST)
+    if (object == API_OBJECT_FIRST || object == API_OBJECT_END)
         return;
     struct json_writer json = api_event_begin(stream, NULL);
-    if (object == API_OBJECT_PART)
-        write_part(&json, answer, choice);
-    else
+    if (object == API_OBJECT_LAST)
         write_last(&json, answer, choice);
+    else
+        write_part(&json, answer, choice, object == API_OBJECT_PROGRESS);
     api_event_end(stream, &json);
 }
 

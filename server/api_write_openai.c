@@ -203,30 +203,39 @@ static void begin_chunk(
     json_unsigned(json, choice->index);
 }
 
-static void end_chunk(struct json_writer *json, const struct api_choice *timed)
+static void end_chunk(
+    struct json_writer *json, const struct api_choice *timed, const struct api_choice *in_progress)
 {
     json_end(json, '}');
     json_end(json, ']');
     if (timed)
         api_write_timings(json, timed);
+    if (in_progress)
+        api_write_progress(json, in_progress);
     json_end(json, '}');
 }
 
-static void write_first(
-    struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice)
+/* Before the first token. */
+static void write_first(struct json_writer *json, const struct api_answer *answer,
+    const struct api_choice *choice, bool is_progress)
 {
     begin_chunk(json, answer, choice);
-    json_key(json, "delta");
-    json_begin(json, '{');
-    json_key(json, "role");
-    json_string(json, "assistant");
-    json_key(json, "content");
-    json_null(json);
-    json_end(json, '}');
+    if (is_chat(answer)) {
+        json_key(json, "delta");
+        json_begin(json, '{');
+        json_key(json, "role");
+        json_string(json, "assistant");
+        json_key(json, "content");
+        json_null(json);
+        json_end(json, '}');
+    } else {
+        json_key(json, "text");
+        json_string(json, "");
+    }
     write_logprobs(json, answer, NULL);
     json_key(json, "finish_reason");
     json_null(json);
-    end_chunk(json, NULL);
+    end_chunk(json, NULL, is_progress ? choice : NULL);
 }
 
 static void write_part(struct json_writer *json, const struct api_answer *answer,
@@ -253,7 +262,7 @@ static void write_part(struct json_writer *json, const struct api_answer *answer
     write_logprobs(json, answer, choice);
     json_key(json, "finish_reason");
     json_null(json);
-    end_chunk(json, answer->request->timings_per_token ? choice : NULL);
+    end_chunk(json, answer->request->timings_per_token ? choice : NULL, NULL);
 }
 
 static void write_last(
@@ -271,7 +280,8 @@ static void write_last(
     write_logprobs(json, answer, NULL);
     json_key(json, "finish_reason");
     json_string(json, api_choice_finish(choice));
-    end_chunk(json, answer->request->include_usage && !answer->request->timings_per_token ? NULL : choice);
+    const bool is_timed = !answer->request->include_usage || answer->request->timings_per_token;
+    end_chunk(json, is_timed ? choice : NULL, NULL);
 }
 
 static void write_end(struct json_writer *json, const struct api_answer *answer)
@@ -295,8 +305,8 @@ static void write_object(struct api_stream *stream, const struct api_answer *ans
         return;
     if (!is_end || answer->request->include_usage) {
         struct json_writer json = api_event_begin(stream, NULL);
-        if (object == API_OBJECT_FIRST)
-            write_first(&json, answer, choice);
+        if (object == API_OBJECT_FIRST || object == API_OBJECT_PROGRESS)
+            write_first(&json, answer, choice, object == API_OBJECT_PROGRESS);
         else if (object == API_OBJECT_PART)
             write_part(&json, answer, choice, echo);
         else if (object == API_OBJECT_LAST)

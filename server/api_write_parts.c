@@ -226,3 +226,15 @@ void api_write_timings(struct json_writer *json, const struct api_choice *choice
     }
     json_end(json, '}');
 }
+
+void api_write_progress(struct json_writer *json, const struct api_choice *choice)
+{
+    json_key(json, "prompt_progress");
+    json_begin(json, '{');
+    api_write_number(json, "total", choice->prompt_tokens);
+    api_write_number(json, "cache", choice->cached_tokens);
+    api_write_number(json, "processed", choice->computed_tokens);
+    json_key(json, "time_ms");
+    json_float(json, fmax(choice->end_seconds - choice->queue_seconds, 0) * 1e3, false);
+    json_end(json, '}');
+}

@@ -54,7 +54,10 @@ SALVO_API void salvo_scheduler_close(struct salvo_scheduler *scheduler);
 enum salvo_event_kind {
     SALVO_EVENT_PROMPT = 0, /* a token of the prompt was scored, in order; only with `prompt_logprobs` */
     SALVO_EVENT_TOKEN = 1,  /* a token of the answer */
-    SALVO_EVENT_END = 2     /* the last event of every request that was accepted */
+    SALVO_EVENT_END = 2,    /* the last event of every request that was accepted */
+    /* The request got a session, or a part of its prompt was computed; only with `progress`. Polled events of
+     * this kind are left out while too many others wait. */
+    SALVO_EVENT_PROGRESS = 3
 };
 
 struct salvo_event {
@@ -76,7 +79,7 @@ struct salvo_event {
     uint32_t status;     /* enum salvo_status; SALVO_ERROR_CANCELLED after a cancel */
     const char *message; /* why it failed, or "" */
 
-    /* TOKEN and END: the request so far. */
+    /* TOKEN, END and PROGRESS: the request so far. */
     uint32_t prompt_tokens; /* of the request */
     uint32_t cached_tokens; /* of the prompt that were not computed again */
     uint32_t tokens;        /* number of SALVO_EVENT_TOKEN */
@@ -87,6 +90,9 @@ struct salvo_event {
     /* END of a request with `embed` and SALVO_OK: the embedding, [width]; otherwise NULL. */
     const float *embedding;
     uint32_t width;
+
+    /* PROGRESS: tokens of the prompt that need not be computed any more, with the cached ones. */
+    uint32_t computed_tokens;
 };
 
 /* Pointers in the event are valid during the call. Called on the scheduler's thread: it may submit, cancel,
@@ -132,10 +138,11 @@ struct salvo_request {
      * for answers have no effect. */
     const struct salvo_embed_options *embed;
     salvo_forced_function forced; /* NULL: none; only with `mask` and without `logprobs` */
+    uint32_t progress;            /* 1: SALVO_EVENT_PROGRESS while the prompt is computed for an answer */
 };
-#define SALVO_REQUEST_INIT                                                                       \
-    {                                                                                            \
-        sizeof(struct salvo_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define SALVO_REQUEST_INIT                                                                          \
+    {                                                                                               \
+        sizeof(struct salvo_request), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
     }
 
 /*

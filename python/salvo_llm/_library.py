@@ -90,7 +90,7 @@ class Event(c.Structure):
                 ("top_count", c.c_uint32), ("top_ids", _ids), ("top_logprobs", _floats), ("finish", c.c_uint32), ("status", c.c_uint32),
                 ("message", c.c_char_p), ("prompt_tokens", c.c_uint32), ("cached_tokens", c.c_uint32), ("tokens", c.c_uint32),
                 ("queue_seconds", c.c_double), ("first_seconds", c.c_double), ("end_seconds", c.c_double), ("session", c.c_uint32),
-                ("embedding", _floats), ("width", c.c_uint32)]
+                ("embedding", _floats), ("width", c.c_uint32), ("computed_tokens", c.c_uint32)]
 
 
 EVENT_TOKEN, EVENT_END = 1, 2
@@ -106,7 +106,7 @@ class Request(c.Structure):
     _fields_ = [("size", c.c_size_t), ("ids", _ids), ("count", c.c_size_t), ("sampler", c.POINTER(Sampler)), ("bias_ids", _ids), ("biases", _floats),
                 ("bias_count", c.c_size_t), ("stop_ids", _ids), ("stop_id_count", c.c_size_t), ("ignore_end", c.c_uint32), ("max_tokens", c.c_uint32),
                 ("logprobs", c.c_uint32), ("prompt_logprobs", c.c_uint32), ("top_count", c.c_uint32), ("no_cache", c.c_uint32), ("mask", MaskFunction),
-                ("event", _pointer), ("user", _pointer), ("session", c.c_uint32), ("embed", c.POINTER(EmbedOptions)), ("forced", _pointer)]
+                ("event", _pointer), ("user", _pointer), ("session", c.c_uint32), ("embed", c.POINTER(EmbedOptions)), ("forced", _pointer), ("progress", c.c_uint32)]
 
 
 def sized(struct: type[_Struct], **members: Any) -> _Struct:

@@ -7,7 +7,7 @@
  *   scheduler_embed.c   embeddings
  *   scheduler_score.c   log-probabilities of prompts
  *   scheduler_events.c  events, for callbacks or for polling
- *   scheduler_answer.c  tokens of answers, chosen or forced by a grammar
+ *   scheduler_answer.c  progress of prompts; tokens of answers, chosen or forced by a grammar
  *   scheduler_calls.c   functions that borrow a session
  *   scheduler_admit.c   which waiting request gets a free session
  *   scheduler_clock.c   the clock, which tests replace
@@ -61,7 +61,7 @@ struct request {
     int32_t stop_ids[SALVO_STOP_IDS]; /* the request's own, then end tokens */
     uint32_t stop_count;
     bool ends_at_end; /* end tokens end the answer */
-    bool has_logprobs, scores_prompt, uses_cache;
+    bool has_logprobs, scores_prompt, uses_cache, tells_progress;
     bool length_is_limit; /* `limit` is max_tokens, not the context */
     uint32_t limit;       /* tokens of the answer */
     uint32_t top_count;
@@ -105,6 +105,7 @@ struct request {
     bool goes_back;     /* is put back into the queue when it has no runs left */
     uint64_t starved_at;
     uint64_t begun_ns, first_ns;
+    uint32_t told; /* 1 + the tokens that the last event of progress had; 0: there was none */
     char message[BATCH_MESSAGE_BYTES];
 
     /* With polling: events in turn, and the lists that they point at. */
@@ -117,6 +118,7 @@ struct request {
 
 struct planned_run {
     struct request *request;
+    uint32_t fed;     /* tokens of the request, with those of this run */
     uint32_t chooses; /* ids, at most */
     bool holds;       /* the id is chosen by a step behind this one, when the mask is known */
     bool is_choice;   /* there is a run for it in that step */
@@ -237,6 +239,9 @@ void scheduler_complete(struct salvo_scheduler *scheduler, struct request *reque
 
 /* Appends the answer so far to `ids`, the tokens to compute. */
 enum salvo_status request_keep_answer(struct request *request);
+
+/* Tells how many tokens of the prompt have been computed, if the request wants to know and it is news. */
+void scheduler_tell_progress(struct salvo_scheduler *scheduler, struct request *request, uint32_t computed);
 
 /* Counts a token of the answer and sends its event, whose id and log-probabilities are set. */
 void scheduler_take_token(

@@ -13,6 +13,22 @@ void scheduler_complete(struct salvo_scheduler *scheduler, struct request *reque
         request->length_is_limit ? SALVO_FINISH_LENGTH : SALVO_FINISH_CONTEXT, -1, NULL);
 }
 
+void scheduler_tell_progress(struct salvo_scheduler *scheduler, struct request *request, uint32_t computed)
+{
+    struct salvo_event event = {.kind = SALVO_EVENT_PROGRESS, .id = -1};
+    event.computed_tokens = computed < request->prompt_count ? computed : request->prompt_count;
+    if (!request->tells_progress || request->tokens || event.computed_tokens < request->told)
+        return;
+    pthread_mutex_lock(&scheduler->mutex);
+    const uint32_t room = event_room(scheduler, request);
+    pthread_mutex_unlock(&scheduler->mutex);
+    if (room <= request->choosing) /* the room of tokens that are being chosen */
+        return;
+    request->told = event.computed_tokens + 1;
+    event_describe(request, &event);
+    event_send(scheduler, request, &event);
+}
+
 void scheduler_take_token(
     struct salvo_scheduler *scheduler, struct request *request, struct salvo_event *event)
 {

@@ -142,12 +142,14 @@ static void list_stop_ids(
     }
 }
 
-/* Memory for the events that may be unread: no more than there are tokens. One more may be in use by the
- * caller of poll. */
+/* Memory for the events that may be unread: no more than there are tokens, and one of progress for each
+ * number of tokens. One more may be in use by the caller of poll. */
 static enum salvo_status open_nodes(const struct salvo_scheduler *scheduler, struct request *request)
 {
     enum salvo_status status = SALVO_OK;
-    const uint32_t most = request->prompt_count + request->limit, unread = scheduler->options.unread;
+    const uint32_t progress = request->tells_progress ? request->prompt_count + 1 : 0;
+    const uint32_t most = request->prompt_count + request->limit + progress,
+                   unread = scheduler->options.unread;
     if (!scheduler->options.poll)
         goto cleanup;
     request->node_count = (unread < most ? unread : most) + 1;
@@ -193,6 +195,7 @@ enum salvo_status request_open(
                                                      : room;
     request->has_logprobs = given->logprobs;
     request->scores_prompt = given->prompt_logprobs;
+    request->tells_progress = given->progress && request->limit;
     request->uses_cache = !given->no_cache && !given->prompt_logprobs;
     request->top_count = given->logprobs || given->prompt_logprobs ? given->top_count : 0;
     request->mask = given->mask;

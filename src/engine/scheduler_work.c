@@ -120,6 +120,7 @@ static enum salvo_status prepare_session(struct salvo_scheduler *scheduler, stru
     for (size_t i = 0; i < request->bias_count; i++)
         TRY(session_set_bias(request->session, request->bias_ids[i], request->biases[i]));
     TRY(begin_cached(scheduler, request));
+    scheduler_tell_progress(scheduler, request, request->fed);
     snapshots_want(request->session, request->known);
 cleanup:
     return status;
@@ -252,6 +253,7 @@ static void add_run(
     step->held += holds;
     request->is_starved = false;
     request->fed += count;
+    planned->fed = request->fed;
     request->runs++;
     request->choosing += planned->chooses;
 }
@@ -372,6 +374,8 @@ static void take_result(struct salvo_scheduler *scheduler, struct planned_run *r
     const struct salvo_run_result *result, uint32_t chooses)
 {
     struct request *request = run->request;
+    if (!request->is_over && !run->has_failed && result->status == SALVO_OK)
+        scheduler_tell_progress(scheduler, request, run->fed);
     request->runs--;
     request->choosing -= chooses;
     if (request->is_over || run->has_failed)

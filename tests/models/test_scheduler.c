@@ -212,6 +212,8 @@ struct actor {
     uint64_t handle;
     uint32_t got, scored;
     bool is_cancelled, is_paused, has_ended;
+    bool wants_progress;
+    uint32_t progress; /* 1 + the tokens of the last event of progress; 0: there was none */
 };
 
 struct theatre {
@@ -246,7 +248,19 @@ static void take_event(struct actor *actor, const struct salvo_event *event)
             assert_true(isnan(event->logprob));
         actor->scored++;
         break;
+    case SALVO_EVENT_PROGRESS:
+        assert_true(actor->wants_progress && !actor->got);
+        assert_int_equal(kind->prompt_count, event->prompt_tokens);
+        assert_true(event->computed_tokens <= kind->prompt_count);
+        if (actor->progress)
+            assert_true(event->computed_tokens >= actor->progress);
+        else
+            assert_true(theatre->polls || event->computed_tokens == event->cached_tokens);
+        actor->progress = event->computed_tokens + 1;
+        break;
     case SALVO_EVENT_TOKEN:
+        if (actor->wants_progress && !theatre->polls && !kind->scores)
+            assert_int_equal(kind->prompt_count + 1, actor->progress);
         assert_true(actor->got < kind->id_count);
         assert_int_equal(kind->scores ? kind->prompt_count : 0, actor->scored);
         assert_int_equal(kind->ids[actor->got], event->id);
@@ -316,6 +330,7 @@ static bool submit_next(struct theatre *theatre, uint32_t most)
     request.mask = kind->has_mask ? fill_mask : NULL;
     request.event = on_event;
     request.user = actor;
+    request.progress = actor->wants_progress = theatre->submitted % 2;
     theatre->submitted++; /* before its first event */
     if (salvo_scheduler_submit(theatre->scheduler, &request, &actor->handle) != SALVO_OK) {
         assert_string_equal("the queue is full", salvo_error());

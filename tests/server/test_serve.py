@@ -266,6 +266,32 @@ class Answers(Serving):
         self.assertEqual((end["choices"], end["usage"]["completion_tokens"]), ([], 10))
         self.assertEqual(len({part["id"] for part in (first, *parts, last, end)}), 1)
 
+    def test_progress_of_prompts(self):
+        text = "Once upon a time there was a dog. " * 12
+        for path, body, empty in (("/completion", {"prompt": "A " + text}, lambda part: part["content"] == "" and not part["stop"]),
+                                  ("/v1/completions", {"prompt": "B " + text}, lambda part: part["choices"][0]["text"] == ""),
+                                  ("/v1/chat/completions", {"messages": [{"role": "user", "content": "C " + text}]},
+                                   lambda part: part["choices"][0]["delta"] == {"role": "assistant", "content": None})):
+            body = {**body, "max_tokens": 2, "temperature": 0, "stream": True}
+            plain = self.server.post(path, {**body, "return_progress": False}).objects()
+            self.assertFalse([part for part in plain if "prompt_progress" in part])
+            for fresh in (True, False):  # the second time all but the last token may come from the cache
+                parts = self.server.post(path, {**body, "return_progress": True, "cache_prompt": not fresh}).objects()
+                told = [part for part in parts if "prompt_progress" in part]
+                states = [part["prompt_progress"] for part in told]
+                self.assertTrue(all(map(empty, told)), told)
+                self.assertGreaterEqual(len(states), 2)
+                self.assertEqual({(set(state) == {"total", "cache", "processed", "time_ms"}, state["time_ms"] >= 0) for state in states}, {(True, True)})
+                total, cache, processed = states[0]["total"], states[0]["cache"], [state["processed"] for state in states]
+                self.assertEqual({(state["total"], state["cache"]) for state in states}, {(total, cache)})
+                self.assertEqual((processed[0], processed[-1]), (cache, total))
+                self.assertEqual(processed, sorted(set(processed)))
+                self.assertEqual((cache == 0, total > 40), (fresh, True), states)
+                self.assertEqual([parts.index(part) for part in told], list(range(parts.index(told[0]), parts.index(told[0]) + len(told))))  # before any text
+            whole = self.server.post(path, {**body, "stream": False, "return_progress": True})
+            self.assertEqual((whole.status, "prompt_progress" in whole.json), (200, False))
+        self.assertEqual(self.server.post("/completion", {"prompt": "a", "return_progress": 1}).json["error"]["param"], "return_progress")
+
     def test_streams_are_the_same_text(self):
         whole = self.complete(seed=3, n_predict=60)
         parts = self.ok("/completion", {"prompt": PROMPT, "seed": 3, "n_predict": 60, "stream": True}).objects()
