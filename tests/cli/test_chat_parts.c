@@ -222,6 +222,20 @@ static void loops_are_found_exactly(void **state)
     assert_int_equal(0, find_loop(tokens, 0));
 }
 
+/* The tokens of a long answer come one by one; a cycle begins where the watch drops old ones, or near it. */
+static void loops_are_found_in_long_answers(void **state)
+{
+    (void)state;
+    enum { MOST = 1100 };
+    int32_t tokens[MOST];
+    for (size_t count = 500; count <= MOST; count += 3) {
+        struct loop_watch watch = {.count = 0};
+        fill_cycle(tokens, count, 256, 7);
+        for (size_t i = 0; i < count; i++)
+            assert_int_equal(i + 1 == count ? 7 : 0, loop_watch_add(&watch, tokens[i]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +246,7 @@ int main(void)
         cmocka_unit_test(lines_break_between_words),
         cmocka_unit_test(paragraphs_break_between_words),
         cmocka_unit_test(loops_are_found_exactly),
+        cmocka_unit_test(loops_are_found_in_long_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

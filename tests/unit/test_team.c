@@ -182,10 +182,10 @@ static void numbers_of_threads_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_task_runs_once_and_phases_keep_their_order),
 #if defined(__linux__)
-        cmocka_unit_test(the_thread_of_the_caller_is_not_left_pinned),
+        cmocka_unit_test(the_thread_of_the_caller_is_not_left_pinned), /* first: others pin, too */
 #endif
+        cmocka_unit_test(every_task_runs_once_and_phases_keep_their_order),
         cmocka_unit_test(workers_begin_without_the_caller),
         cmocka_unit_test(a_team_can_be_closed_inside_a_job),
         cmocka_unit_test(numbers_of_threads_are_checked),
