@@ -3,6 +3,7 @@
 #include "metal/find_fake_metal.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 static struct salvo_engine_options small_options(void)
 {
@@ -99,6 +100,78 @@ static void a_step_that_cannot_be_encoded_is_an_error(void **state)
     fake_metal()->fail_creation = 0;
 }
 
+static enum salvo_status generate(struct fixture *fixture, uint32_t count, uint32_t *out_tokens)
+{
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
+    const int32_t ids[] = {5, 6, 7};
+    set_greedy(fixture->session);
+    enum salvo_status status = salvo_session_feed(fixture->session, ids, 3);
+    if (status == SALVO_OK) {
+        status = salvo_session_generate(fixture->session,
+            &(struct salvo_generate_options){.size = sizeof(struct salvo_generate_options),
+                .max_tokens = count,
+                .ignore_end = true,
+                .ahead = 4},
+            &result);
+    }
+    *out_tokens = result.tokens;
+    return status;
+}
+
+/* Each command buffer of a generation is lost, and each command buffer or encoder cannot be made, while the
+ * host looks for ids of the one before. The tokens up to there are kept, and are those of a device that
+ * works. */
+static void a_generation_survives_any_loss(void **state)
+{
+    (void)state;
+    enum { COUNT = 13 };
+    uint32_t tokens;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), small_options());
+    fake_metal()->most_parts = 5;
+    const struct fake_metal before = *fake_metal();
+    ASSERT_OK(generate(&fixture, COUNT, &tokens));
+    const unsigned long commits = fake_metal()->commits - before.commits,
+                        creations = fake_metal()->creations - before.creations;
+    int32_t expected[3 + COUNT];
+    memcpy(expected, salvo_session_tokens(fixture.session), sizeof expected);
+    fixture_close(&fixture);
+    assert_true(commits >= 4 && creations == 2 * commits);
+    for (unsigned long nth = 1; nth <= commits + creations; nth++) {
+        fixture = fixture_open(made_model("llama-tiny", "F32"), small_options());
+        if (nth <= commits)
+            fake_metal()->lose_commit = fake_metal()->commits + nth;
+        else
+            fake_metal()->fail_creation = fake_metal()->creations + nth - commits;
+        assert_int_equal(SALVO_ERROR_DEVICE, generate(&fixture, COUNT, &tokens));
+        assert_true(tokens < COUNT);
+        const uint32_t position = salvo_session_position(fixture.session);
+        assert_true(position <= 3 + tokens);
+        assert_memory_equal(expected, salvo_session_tokens(fixture.session), position * sizeof *expected);
+        assert_int_equal(SALVO_ERROR_DEVICE, generate(&fixture, 1, &tokens));
+        fake_metal()->lose_commit = fake_metal()->fail_creation = 0;
+        fixture_close(&fixture);
+    }
+    fake_metal()->most_parts = before.most_parts;
+}
+
+/* The host notices it before the device reads what is no longer there. */
+static void a_file_that_is_cut_is_noticed_before_the_next_step(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {5, 6, 7};
+    const char *path = made_model("llama-mini", "F16");
+    struct fixture fixture = fixture_open(path, small_options());
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 3));
+    const unsigned long commits = fake_metal()->commits;
+    assert_int_equal(0, truncate(path, 64));
+    const enum salvo_status status = salvo_session_feed(fixture.session, ids, 1);
+    assert_true(status == SALVO_ERROR_IO || status == SALVO_ERROR_FORMAT);
+    assert_non_null(strstr(salvo_error(), path));
+    assert_int_equal(commits, fake_metal()->commits);
+    assert_int_equal(3, salvo_session_position(fixture.session));
+    fixture_close(&fixture);
+}
+
 static void a_model_that_is_too_large_is_refused_with_numbers(void **state)
 {
     (void)state;
@@ -142,8 +215,10 @@ int main(void)
         cmocka_unit_test(every_allocation_of_opening_can_fail),
         cmocka_unit_test(a_lost_device_is_an_error_and_can_be_opened_again),
         cmocka_unit_test(a_step_that_cannot_be_encoded_is_an_error),
+        cmocka_unit_test(a_generation_survives_any_loss),
         cmocka_unit_test(a_file_larger_than_a_buffer_has_several),
         cmocka_unit_test(a_model_that_is_too_large_is_refused_with_numbers),
+        cmocka_unit_test(a_file_that_is_cut_is_noticed_before_the_next_step),
         cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
     };
     fake_metal()->records_races =
