@@ -81,7 +81,8 @@ static uint64_t dispatches_of(struct fixture *fixture, uint32_t tokens)
     return counters_of(fixture->engine).dispatches - before;
 }
 
-/* Attention becomes five dispatches within a command buffer: query, key and value, its parts, and their sum. */
+/* Attention becomes five dispatches within a command buffer: query, key and value, its parts, and their sum.
+ */
 static void attention_is_split_from_a_position_on(void **state)
 {
     (void)state;

@@ -173,8 +173,9 @@ void metal_executor_close(struct executor *executor)
         return;
     if (executor->device.physical) {
         (void)step_queue_complete_all(&executor->queue);
+        /* Behind a step that failed others may still run, and they do not keep the buffers that they use. */
         for (uint32_t i = 0; i < RING_ENTRIES; i++)
-            metal_release_commands(&executor->steps[i]);
+            (void)metal_wait_for_commands(executor, &executor->steps[i]);
         metal_debug_end(executor);
         metal_plan_close(&executor->single);
         metal_plan_close(&executor->batch);

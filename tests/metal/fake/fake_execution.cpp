@@ -10,6 +10,12 @@
 
 queue *only_queue;
 
+queue::~queue()
+{
+    if (!waiting.empty())
+        violate("a queue is released while %zu of its command buffers run", waiting.size());
+}
+
 namespace
 {
 bool is_interrupted; /* the first command buffer has begun, and the host runs */

@@ -129,6 +129,7 @@ struct command_buffer : fake_object {
 
 struct queue : fake_object {
     queue() : fake_object("FakeQueue") {}
+    ~queue() override;
     std::vector<command_buffer *> waiting; /* committed, not complete; each is referenced */
     residency_set *residency = nullptr;    /* lives as long as command buffers run */
 };
