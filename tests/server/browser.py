@@ -185,9 +185,10 @@ class Page:
         self.wait("document.documentElement?.dataset.ready !== undefined")
 
     def reload(self):
-        self.run("delete document.documentElement.dataset.ready")
+        """Waits for the new document: the old one may become ready after the call."""
+        self.run("window.isReplaced = true")
         self.call("Page.reload")
-        self.wait("document.documentElement?.dataset.ready !== undefined")
+        self.wait("!window.isReplaced && document.documentElement?.dataset.ready !== undefined")
 
     def box(self, selector, place=0):
         """The middle of an element, as soon as it stands still and nothing covers it."""
