@@ -26,6 +26,8 @@ def schema_text(schema: Any) -> str:
     """JSON of a schema: a Pydantic model, of which answers have the declared fields alone; a dictionary; or JSON."""
     if hasattr(schema, "model_json_schema"):
         schema = only_declared(schema.model_json_schema())
+    if not isinstance(schema, (str, dict, bool)):
+        raise TypeError(f"schema must be a Pydantic model, a dictionary or JSON, not {schema!r}")
     return schema if isinstance(schema, str) else json.dumps(schema)
 
 

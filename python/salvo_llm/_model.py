@@ -91,6 +91,8 @@ class Model:
 
     def parse(self, text: str, schema: type[_Object], *, system: str | None = None, **options: Unpack[ParseOptions]) -> _Object:
         """Answers a message with an object of a Pydantic model. An answer that `max_tokens` or the context cut is an error."""
+        if not hasattr(schema, "model_validate_json"):
+            raise TypeError(f"schema must be a Pydantic model, not {schema!r}")
         with self.conversation(system=system) as conversation:
             stream = conversation.stream(text, schema=schema, **options)
             answer = "".join(stream)

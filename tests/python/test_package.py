@@ -154,6 +154,9 @@ class Package(unittest.TestCase):
             self.model.parse("hello", Point, max_tokens=2)
         with self.assertRaisesRegex(salvo_llm.SalvoError, "uniqueItems"):
             self.model.generate("hello", schema={"not": {"uniqueItems": True}})
+        for wrong in (lambda: self.model.parse("hello", dict), lambda: self.model.parse("hello", {"type": "object"}), lambda: self.model.generate("hello", schema=int)):
+            with self.assertRaisesRegex(TypeError, "schema must be a Pydantic model"):
+                wrong()
         with self.assertRaisesRegex(TypeError, "only one of"):
             self.model.generate("hello", regex="a", grammar="root ::= [a]")
 
