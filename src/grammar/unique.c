@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+enum { LONGEST_BEGINNING = 1000, MOST_COMPARED = 1000 }; /* so that long texts need no long time */
+
 void unique_free(struct unique_text *text)
 {
     buffer_free(&text->text);
@@ -184,18 +186,19 @@ size_t unique_begun_alike(const struct unique_text *text, struct salvo_text *out
 {
     const struct unique_place *place = &text->place;
     struct salvo_text begun = {0};
-    size_t count = 0;
+    size_t count = 0, looked = 0;
     if (place->begun)
         begun = (struct salvo_text){text->text.data + place->start, text->text.size - place->start};
-    *out_all = true;
-    for (uint32_t i = place->unique ? place->last : 0; i; i = text->items[i - 1].previous) {
+    *out_all = begun.size <= LONGEST_BEGINNING;
+    for (uint32_t i = place->unique && *out_all ? place->last : 0; i; i = text->items[i - 1].previous) {
         const struct salvo_text item = item_text(text, &text->items[i - 1]);
-        if (item.size < begun.size || (begun.size && memcmp(item.data, begun.data, begun.size) != 0))
-            continue;
-        *out_all = count < most;
+        const bool alike =
+            item.size >= begun.size && (!begun.size || memcmp(item.data, begun.data, begun.size) == 0);
+        *out_all = looked++ < MOST_COMPARED && (!alike || count < most);
         if (!*out_all)
             break;
-        out[count++] = (struct salvo_text){item.data + begun.size, item.size - begun.size};
+        if (alike)
+            out[count++] = (struct salvo_text){item.data + begun.size, item.size - begun.size};
     }
     return count;
 }

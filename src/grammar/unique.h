@@ -74,7 +74,7 @@ static inline bool unique_is_space(unsigned byte)
 }
 
 /* The items of the current array that begin with what there is of the current one, behind that beginning. At
- * most `most`; *out_all: these are all. */
+ * most `most`; *out_all: these are all. Long items and arrays with many are not looked at. */
 size_t unique_begun_alike(const struct unique_text *text, struct salvo_text *out, size_t most, bool *out_all);
 
 #endif

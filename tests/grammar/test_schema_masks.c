@@ -219,6 +219,45 @@ static void test_masks(void **state)
     free(writer.text);
 }
 
+/* Items that are there already, and those that could become nothing else, are left out. */
+static void test_unique_items(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *items, *text, *allowed, *refused;
+    } places[] = {{"{\"type\":\"integer\",\"minimum\":8,\"maximum\":12}", "[8,", "91", "8"},
+        {"{\"type\":\"integer\",\"minimum\":8,\"maximum\":12}", "[10,12,1", "1", "023"},
+        {"{\"type\":\"integer\",\"minimum\":8,\"maximum\":12}", "[8,9,10,11,12", "]", ","},
+        {"{\"enum\":[\"ab\",\"abc\",\"x\"]}", "[\"ab\",\"ab", "c", "\""},
+        {"{\"enum\":[\"ab\",\"abc\",\"x\"]}", "[\"ab\",\"abc\",\"", "x", "a"},
+        {"{\"enum\":[\"ab\",\"abc\",\"x\"]}", "[\"ab\",\"x\",\"abc\"", "]", ","},
+        {"{\"type\":\"string\"}", "[\"a\",\"a", "ab\\", "\""}};
+    uint64_t token_seed = 3;
+    struct token_trie *trie = NULL;
+    uint32_t mask[(TOKENS + 31) / 32];
+    assert_int_equal(token_trie_open(TOKENS, json_token, &token_seed, &trie), SALVO_OK);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        struct salvo_grammar_matcher *matcher;
+        char schema[200];
+        size_t taken;
+        snprintf(
+            schema, sizeof schema, "{\"type\":\"array\",\"uniqueItems\":true,\"items\":%s}", places[i].items);
+        struct salvo_grammar *grammar = sample_schema(schema, trie, false, LIMIT);
+        assert_non_null(grammar);
+        assert_int_equal(matcher_open(grammar, &matcher), SALVO_OK);
+        assert_int_equal(matcher_append(matcher, places[i].text, strlen(places[i].text), &taken), SALVO_OK);
+        assert_int_equal(matcher_mask(matcher, mask, sizeof mask / sizeof *mask), SALVO_OK);
+        compare_mask(matcher, trie, mask, schema, (unsigned)i);
+        for (const char *byte = places[i].allowed; *byte; byte++)
+            assert_true(is_allowed(mask, (unsigned char)*byte));
+        for (const char *byte = places[i].refused; *byte; byte++)
+            assert_false(is_allowed(mask, (unsigned char)*byte));
+        matcher_close(matcher);
+        grammar_close(grammar);
+    }
+    token_trie_close(trie);
+}
+
 /* Long strings are counted in blocks: masks where blocks end, and where the string must. */
 static void test_long_strings(void **state)
 {
@@ -284,6 +323,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_unique_items),
         cmocka_unit_test(test_long_strings),
         cmocka_unit_test(test_json_text),
     };
