@@ -171,6 +171,9 @@ def main():
     print(f"{len(every) + len(CHANGES)} templates, {different + changed} differ")
     [(_, error, _)] = reference.render_here(TOOL, [("{% set a = [] %}{{ a.append(a) }}", REQUEST)])
     assert "append: expected text" in error, error  # no list contains itself
+    [(text, error, _)] = reference.render_here(
+        TOOL, [("{% set a = [1, 2, 3] %}{% for x in a %}{% set _ = a.pop(0) %}{{ x }}{% endfor %}{{ a }}", REQUEST)])
+    assert text == "123[]", (text, error)  # a loop goes over the items that it began with
     sys.exit(1 if different + changed else 0)
 
 
