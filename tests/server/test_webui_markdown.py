@@ -44,6 +44,7 @@ CASES = {
     "snake_case_name 2*3*4 a * b * c": "p(snake_case_name 2em(3)4 a * b * c)",
     "**a *b** c*": "p(em(em(a em(b)) c))",
     "*a **b*": "p(*a *em(b))",
+    "_a b* c_ *x*": "p(em(a b* c) em(x))",
     "**bold*": "p(*em(bold))",
     "**a": "p(**a)",
     "`a*b*` ``c`d`` `e": "p(code(a*b*) code(c`d) `e)",
