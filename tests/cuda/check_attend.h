@@ -6,10 +6,10 @@
 
 typedef void attend_kernel(const cuda_machine *, const cuda_flash);
 
-#define ATTEND_KERNELS(X)                                                                         \
-    X(salvo_flash_f16_64)                                                                         \
-    X(salvo_flash_f16_128) X(salvo_flash_f16_128_few) X(salvo_flash_any) X(salvo_flash_halves_64) \
-        X(salvo_flash_halves_128)
+#define ATTEND_KERNELS(X)  \
+    X(salvo_flash_f16_64)  \
+    X(salvo_flash_f16_128) \
+    X(salvo_flash_f16_128_few) X(salvo_flash_any) X(salvo_flash_halves_64) X(salvo_flash_halves_128)
 
 /* An H200 without its warpgroups, an RTX 4090, and a device with warpgroups that few queries occupy. */
 constexpr cuda_room large_room = {232448, 132, false}, small_room = {101376, 128, false},
@@ -272,6 +272,8 @@ inline void check_wide_attends(checks &results)
         check({{{0, 30, 60}, {1, 0, 4}}, TYPE_F16, 3, 1, head_dim, 0, 0, 1, true});
         check({{{0, 10, 140}}, TYPE_F16, 1, 1, head_dim, 0, 0, 1e-20f, false});
         check({{{0, 700, 129}}, TYPE_F16, 1, 1, head_dim, 0, 0, 60, false});
+        /* All keys of the first step but the last are seen by all queries. */
+        check({{{0, FLASH_WIDE_STEP / head_dim - 2, 130}}, TYPE_F16, 1, 1, head_dim, 0, 0, 1, false});
     }
     for (uint32_t count : {64, 128, 300, 512}) {
         for (uint32_t first : {0, 1, 255, 700}) {
