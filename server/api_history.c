@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a result and its call have in common. */
+/* The member by which a result names its call. */
 enum key_kind { KEY_ID, KEY_NAME };
 
 struct api_history_entry {

@@ -1,4 +1,4 @@
-/* What grammars and matchers consist of, for the files that implement them. */
+/* The structs of grammars and matchers, for the files that implement them. */
 #ifndef GRAMMAR_MATCHER_PARTS_H
 #define GRAMMAR_MATCHER_PARTS_H
 

@@ -64,7 +64,7 @@ static const struct json_value *opened(struct schema *schema, const struct json_
     return open;
 }
 
-/* What values of `a` must fit that do not fit `b`. */
+/* A schema for the values that fit `a` and not `b`. */
 static const struct json_value *unless(
     struct schema *schema, const struct json_value *a, const struct json_value *b)
 {

@@ -155,7 +155,7 @@ static struct salvo_text item_text(const struct unique_text *text, const struct 
     return (struct salvo_text){text->text.data + item->start, item->end - item->start};
 }
 
-/* What there is of the current item, without space behind it. */
+/* The text of the current item so far, without space behind it. */
 static struct salvo_text current_item(const struct unique_text *text)
 {
     size_t end = text->text.size;

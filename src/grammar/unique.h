@@ -32,7 +32,7 @@ struct unique_item {
     uint64_t hash;       /* equal for equal values */
 };
 
-/* What is restored when a matcher goes back. */
+/* The state that a matcher restores when it goes back. */
 struct unique_step {
     struct unique_place place;
     size_t text_size, frame_count, item_count;

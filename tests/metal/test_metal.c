@@ -110,7 +110,7 @@ static void buffers_are_resident(void **state)
 {
     (void)state;
     struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), metal_options(1));
-    /* Those of the executor, one over the file, and the keys and values of two layers. */
+    /* Buffers of the executor, one over the file, and the keys and values of two layers. */
     assert_int_equal(13 + 1 + 4, fake_metal()->resident);
     assert_int_equal(0, fake_metal()->violations);
     fixture_close(&fixture);

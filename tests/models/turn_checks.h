@@ -25,7 +25,7 @@ static inline int32_t argmax_of(const float *logits, uint32_t count, float *out_
     return best;
 }
 
-/* What a stretch of turns gave: a row of logits after each of them, which follows position `places`. */
+/* The results of a stretch of turns: after each a row of logits, which follows position `places`. */
 struct turns {
     float *logits; /* [count][vocabulary] */
     uint32_t *places, count;

@@ -40,7 +40,7 @@ class Interrupt:
     def _trace(self, frame, event, _argument):
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
-        # What a finalizer raises is printed, not raised. At `try:`, and between the end of a `with` and
+        # Python prints exceptions of finalizers and does not raise them. At `try:`, and between the end of a `with` and
         # its exit, which is traced as its first line, Python calls no signal handler.
         if any(caller.co_name == "__del__" for caller in callers(frame)):
             return None

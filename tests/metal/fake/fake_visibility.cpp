@@ -1,7 +1,7 @@
 /*
- * What the host sees of a device that has not ended a command buffer: nothing but stores for the host (of a
- * buffer that a kernel has as `volatile`), up to the last fence of the whole system. The device sees what the
- * host writes. Only command buffers that are interrupted pay for it.
+ * Before a command buffer has ended, the host sees only stores to buffers that a kernel declares `volatile`,
+ * up to the last fence of the whole system. The device sees all stores of the host. Only command buffers that
+ * are interrupted pay for it.
  */
 #include "metal/fake/fake_objects.h"
 
@@ -19,7 +19,7 @@ template <class Function> void for_each_buffer(Function function)
 
 enum { PIECE = 4096 };
 
-/* What the host has written in a part of a buffer reaches the device. */
+/* Stores of the host to a part of a buffer reach the device. */
 void pass_on_writes(buffer &each, size_t first, size_t count)
 {
     if (memcmp(each.bytes + first, each.seen.host.data() + first, count) == 0)
