@@ -50,15 +50,10 @@ template <int DIM> KERNEL_INLINE uint32_t clear_bad_values(uint8_t *values)
 {
     const uint32_t lane = threadIdx.x % 32;
     static_assert(FLASH_KEYS == 32, "a lane looks at one key");
-    uint32_t found = 0; /* the top bit of a half where adding to an exponent of all ones carries */
+    uint32_t found = 0;
 #pragma unroll
-    for (int i = 0; i < DIM / 8; i++) {
-        const uint4 words = *(const uint4 *)chunk_at<DIM>(values, lane, i);
-        found |= (words.x & 0x7c007c00) + 0x04000400;
-        found |= (words.y & 0x7c007c00) + 0x04000400;
-        found |= (words.z & 0x7c007c00) + 0x04000400;
-        found |= (words.w & 0x7c007c00) + 0x04000400;
-    }
+    for (int i = 0; i < DIM / 8; i++)
+        find_bad_halves(*(const uint4 *)chunk_at<DIM>(values, lane, i), found);
     const bool is_bad = (found & 0x80008000) != 0;
     for (int i = 0; is_bad && i < DIM / 8; i++)
         *(uint4 *)chunk_at<DIM>(values, lane, i) = make_uint4(0, 0, 0, 0);

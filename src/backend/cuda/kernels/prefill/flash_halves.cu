@@ -107,15 +107,10 @@ KERNEL_INLINE void fetch_step(const wide_block<DIM> &work, uint32_t first, uint3
 /* As clear_bad_values of flash.cu: 32 keys, a lane each. */
 template <int DIM> KERNEL_INLINE uint32_t clear_bad_rows(uint8_t *values, uint32_t row)
 {
-    uint32_t found = 0; /* the top bit of a half where adding to an exponent of all ones carries */
+    uint32_t found = 0;
 #pragma unroll 4
-    for (int i = 0; i < DIM / 8; i++) {
-        const uint4 words = *(const uint4 *)wide_chunk<DIM>(values, row, i);
-        found |= (words.x & 0x7c007c00) + 0x04000400;
-        found |= (words.y & 0x7c007c00) + 0x04000400;
-        found |= (words.z & 0x7c007c00) + 0x04000400;
-        found |= (words.w & 0x7c007c00) + 0x04000400;
-    }
+    for (int i = 0; i < DIM / 8; i++)
+        find_bad_halves(*(const uint4 *)wide_chunk<DIM>(values, row, i), found);
     const bool is_bad = (found & 0x80008000) != 0;
     for (int i = 0; is_bad && i < DIM / 8; i++)
         *(uint4 *)wide_chunk<DIM>(values, row, i) = make_uint4(0, 0, 0, 0);

@@ -32,6 +32,16 @@ KERNEL_INLINE cut_pair cut(float first, float second)
     return {*(const uint32_t *)&high, half_pair(first - back.x, second - back.y)};
 }
 
+/* Sets the top bit of `found` for a half that is NaN or infinite: adding to an exponent of all ones carries.
+ */
+KERNEL_INLINE void find_bad_halves(uint4 words, uint32_t &found)
+{
+    found |= (words.x & 0x7c007c00) + 0x04000400;
+    found |= (words.y & 0x7c007c00) + 0x04000400;
+    found |= (words.z & 0x7c007c00) + 0x04000400;
+    found |= (words.w & 0x7c007c00) + 0x04000400;
+}
+
 /* ---- Queries ---- */
 
 /* Rows g and g + 8 as fragments; scores are to be multiplied by `unit` of their row. */
