@@ -1,8 +1,18 @@
 /*
  * salvo: runs language models from GGUF files, one submission to the device per token.
  *
- * This header is the interface and its manual; salvo/debug.h has the functions for debugging and measuring.
- * Both compile as C99 or later and C++11 or later. examples/simple.c is the shortest complete program.
+ * This header has models, engines, sessions and generation, and the rules for all headers: memory.h (KV
+ * memory, prefix cache), scheduler.h (many requests on one engine), chat.h (conversations), tools.h (tool
+ * calls), grammar.h (constrained answers), embed.h (embeddings), debug.h (debugging and measuring). They
+ * compile as C99 or later and C++11 or later. The comments are the manual. The shortest use, from
+ * examples/simple.c, without the checks of each status:
+ *
+ *     salvo_model_open("model.gguf", &model);
+ *     salvo_engine_open(model, NULL, &engine);
+ *     salvo_session_open(engine, &session);
+ *     salvo_tokenize(model, text, strlen(text), SALVO_TOKENIZE_BOS, &ids, &count);
+ *     salvo_session_feed(session, ids, count);
+ *     salvo_session_generate(session, &options, NULL); // options.text receives the text
  *
  * OWNERSHIP. Each object made by a `salvo_*_open` is destroyed by the matching `salvo_*_close`, which accepts
  * NULL. A pointer that a getter returns belongs to the object that was passed to the getter and lives as
@@ -25,9 +35,9 @@
  *
  * THREADS. Any number of threads may use a model or a chat template at once. An engine and its sessions are
  * used by one thread at a time; only salvo_session_cancel and salvo_engine_cancel may be called from any
- * thread, and from signal handlers. The CPU backend starts `threads` - 1 worker threads per engine; loading
- * and quantising start threads that end with the call. All threads of the library block all signals but those
- * of faults, SIGTRAP and SIGABRT.
+ * thread, and from signal handlers. The CPU backend starts `threads` - 1 worker threads per engine, a
+ * scheduler one thread; loading and quantising start threads that end with the call. All threads of the
+ * library block all signals but those of faults, SIGTRAP and SIGABRT.
  *
  * SIGNALS. Opening a model or a state file installs a handler for SIGBUS, so that a file truncated while it
  * is mapped is reported as an error; faults outside the mapped files go to the handler that was installed
@@ -38,9 +48,10 @@
  * compiled pipelines in $XDG_CACHE_HOME/salvo or $HOME/.cache/salvo. The GPU drivers are opened with dlopen.
  *
  * ENVIRONMENT. XDG_CACHE_HOME and HOME, as above; for tests and measurements SALVO_CUDA_LIBRARY,
- * SALVO_CUDA_DELAYS, SALVO_VULKAN_ICD, SALVO_VULKAN_EMULATE, SALVO_VULKAN_DISABLE and
- * SALVO_VULKAN_VALIDATION. The library writes nothing to standard output and never ends the process. It
- * writes to standard error only with SALVO_VULKAN_VALIDATION=1: the messages of the validation layer.
+ * SALVO_CUDA_DELAYS, SALVO_CUDA_SERIAL, SALVO_METAL_LIBRARY, SALVO_VULKAN_ICD, SALVO_VULKAN_EMULATE,
+ * SALVO_VULKAN_DISABLE and SALVO_VULKAN_VALIDATION. The library writes nothing to standard output and never
+ * ends the process. It writes to standard error only with SALVO_VULKAN_VALIDATION=1: the messages of the
+ * validation layer.
  */
 #ifndef SALVO_H
 #define SALVO_H
@@ -213,8 +224,7 @@ enum salvo_tokenize_flags {
     SALVO_TOKENIZE_EOS = 4      /* end with the end-of-text token, if the vocabulary has one */
 };
 
-/* The flags that the model's metadata asks for: SALVO_TOKENIZE_BOS and SALVO_TOKENIZE_EOS, one of them or
- * none. */
+/* The flags that the model's metadata asks for: SALVO_TOKENIZE_BOS, SALVO_TOKENIZE_EOS, both or none. */
 SALVO_API enum salvo_status salvo_tokenize_default_flags(struct salvo_model *model, unsigned *out_flags);
 
 /* Tokenizes any bytes, valid UTF-8 or not. *out_ids is freed by salvo_free. */
@@ -385,7 +395,7 @@ struct salvo_engine_options {
     /* "cpu", "cuda", "metal", "vulkan"; NULL or "auto": the first of cuda, vulkan, cpu that has a device. */
     const char *backend;
     uint32_t device;   /* number within the backend */
-    uint32_t sessions; /* number of sessions that can be open at once; 0: 1 */
+    uint32_t sessions; /* number of sessions that can be open at once; 0 means 1 */
     /* Positions per session. 0: the model's context, and at most 8192 unless the model is recurrent. */
     uint32_t context;
     uint32_t batch;   /* tokens per prefill chunk; 0: 512 */
@@ -399,7 +409,7 @@ struct salvo_engine_options {
     void *user;
     uint64_t kv_memory;        /* bytes for the KV cache of all sessions; 0: enough for full contexts */
     uint32_t prefix_cache;     /* 1: keep computed tokens for later sessions, see salvo/memory.h */
-    uint32_t prefix_states_mb; /* memory for its recurrent states; 0: 256 MiB */
+    uint32_t prefix_states_mb; /* memory for recurrent states of the prefix cache; 0: 256 MiB */
 };
 #define SALVO_ENGINE_OPTIONS_INIT                                                     \
     {                                                                                 \
@@ -512,21 +522,22 @@ SALVO_API enum salvo_status salvo_session_eval(
 /*
  * salvo_engine_submit starts one step for many sessions: some decode a token, others compute a part of their
  * prompt. salvo_engine_wait returns its results. Up to SALVO_OPEN_STEPS steps may be open: submitted and not
- * waited for. A device that works by itself computes meanwhile, the CPU within salvo_engine_submit.
+ * waited for. A GPU computes meanwhile; the CPU computes inside salvo_engine_submit.
  *
  * A run that decodes appends the id that was chosen after the session's last token, computes it and chooses
- * the next one; it may be submitted while that id is not known yet, because the run before it is open. After
- * a rollback and after a run that chooses nothing, no id is known: the run then only chooses one. A step of
- * such runs alone computes nothing if the step before has a SALVO_WANT_LATER run, of one token and without
- * mask, stop ids and results, for each. An id that a run with `ids` finds chosen is dropped.
+ * the next one. It may be submitted before that id is known, while the earlier run that chooses it is open.
+ * After a rollback, and after a run that chooses nothing, the session has no chosen id: the run then only
+ * chooses one. If all runs of a step only choose, and the previous step has a SALVO_WANT_LATER run for each
+ * of them, the step computes nothing but the choice. A run with `ids` drops an id that was chosen and not yet
+ * appended.
  *
- * Runs depend on earlier runs of the same session that are open: behind one that failed or was cancelled they
- * fail with its status; behind one that chose a stop id, runs that decode do nothing, without an error.
+ * A run depends on earlier open runs of its session. If one of them fails or is cancelled, the run fails with
+ * the same status. If one of them chooses a stop id, a run that decodes does nothing, without an error.
  *
- * A run never changes its neighbours: with or without another session in a step, also one that fails, is
- * cancelled or ends, the results of a run have the same bits on that backend as long as the step has as many
- * tokens. On the CPU they have the same bits in every company, as one submission or many; on GPUs, where the
- * kernels depend on the number of tokens in a step, they differ within the tolerances of salvo_verify.
+ * Other sessions in a step never change the results of a run, even if they fail, are cancelled or end. On the
+ * CPU a run has the same bits in any step. On GPUs it has the same bits in steps with the same number of
+ * tokens; between other steps it differs within the tolerances of salvo_verify, because the kernels depend on
+ * the number of tokens in a step.
  */
 
 enum {
@@ -540,7 +551,9 @@ enum {
 enum salvo_want {
     SALVO_WANT_ID = 0,      /* choose an id with the session's sampler */
     SALVO_WANT_NOTHING = 1, /* for a part of a prompt that others follow */
-    SALVO_WANT_LATER = 2    /* the session's next run chooses: its mask is made while the device computes */
+    /* The session's next run chooses, so that its mask can be made while the device computes. The run has one
+     * token and no mask, stop ids, logits, log-probabilities and hidden rows. */
+    SALVO_WANT_LATER = 2
 };
 
 struct salvo_run {
@@ -549,7 +562,7 @@ struct salvo_run {
     size_t count;       /* 0: the run decodes */
     uint32_t want;      /* enum salvo_want */
     uint32_t stop_id_count;
-    const int32_t *stop_ids; /* runs that decode behind one that chooses such an id do nothing */
+    const int32_t *stop_ids; /* later runs that decode do nothing if this run chooses such an id */
     uint64_t handle;         /* for salvo_engine_cancel, below 2^63; 0: the run cannot be cancelled */
     /* NULL, or memory for the logits that the id is chosen from, [vocabulary], written until
      * salvo_engine_wait has returned. The next step then waits for this one. */
@@ -560,17 +573,18 @@ struct salvo_run {
     const uint32_t *mask;
     /* NULL, or memory for log-probabilities, written like `logits`: logprobs[0] is that of the chosen id,
      * logprobs[1 + i] that of top_ids[i], the most likely ids in order; id -1 where there are fewer. They are
-     * those of the model, before mask, bias, penalties and filters. */
+     * computed before mask, bias, penalties and filters. */
     float *logprobs;    /* [1 + top_count] */
     int32_t *top_ids;   /* [top_count] */
     uint32_t top_count; /* at most SALVO_TOP_LOGPROBS */
     float *hidden;      /* NULL, or memory for the hidden rows of the run's tokens: salvo/embed.h */
     /* Above 1: the run decodes up to this many tokens, at most SALVO_RUN_TOKENS. It ends earlier, while other
      * runs continue, at a stop id, where context or KV pages end, and where no id can be chosen: it then
-     * fails and keeps the tokens before. The mask applies to each token. All runs of a step in which one has
-     * several tokens decode, without logits, log-probabilities and hidden rows. 0 counts as 1. */
+     * fails and keeps the tokens before. The mask applies to each token. If one run of a step has several
+     * tokens, all runs of the step must decode, and none may ask for logits, log-probabilities or hidden
+     * rows. 0 counts as 1. */
     uint32_t tokens;
-    int32_t *chosen_ids;  /* memory for the chosen ids, [tokens], written like `logits`; NULL only with 1 */
+    int32_t *chosen_ids;  /* memory for the ids, [tokens], written like `logits`; may be NULL for one token */
     uint32_t mask_number; /* 0, or the number of a resident mask, instead of `mask` */
 };
 
@@ -590,7 +604,7 @@ struct salvo_run_result {
  * run's result and does not stop the others. Sessions keep their sampler. `ids` and `stop_ids` are copied.
  *
  * Other functions that compute with or change a session first complete all steps; their results can still be
- * waited for. salvo_session_position and salvo_session_tokens have what completed steps have appended. */
+ * waited for. salvo_session_position and salvo_session_tokens include the tokens of completed steps. */
 SALVO_API enum salvo_status salvo_engine_submit(struct salvo_engine *engine, const struct salvo_run *runs,
     size_t count, size_t run_size, uint64_t *out_step);
 
@@ -601,9 +615,10 @@ SALVO_API enum salvo_status salvo_engine_wait(struct salvo_engine *engine, uint6
     struct salvo_run_result *results, size_t count, size_t result_size);
 
 /* Cancels the open runs with this handle: a run that has not been completed fails with
- * SALVO_ERROR_CANCELLED and leaves its session as it was before the run, also one of several tokens. Does
- * nothing once the run has completed, so it never hits a later run with another handle. A step that has begun
- * is computed to its end. May be called from any thread or signal handler while the engine is open. */
+ * SALVO_ERROR_CANCELLED and leaves its session as it was before the run, even if the run decodes several
+ * tokens. Does nothing once the run has completed, so it never hits a later run with another handle. A step
+ * that has begun is computed to its end. May be called from any thread or signal handler while the engine is
+ * open. */
 SALVO_API void salvo_engine_cancel(struct salvo_engine *engine, uint64_t handle);
 
 /* Copies a mask, with the layout of struct salvo_run, to the device, where it stays until it is closed or the

@@ -173,7 +173,7 @@ static void mistakes_in_the_list_have_no_effect(void **state)
         {{{.session = session}, {0}}, 2, "session 2 is NULL"},
         {{{.session = session}, {.session = session}}, 2, "session 2 was given twice"},
         {{{.session = session}, {.session = other.session}}, 2, "different engines"},
-        {{{.session = session, .want = 3}}, 1, "a wish of 3"},
+        {{{.session = session, .want = 3}}, 1, "`want` is 3"},
         {{{.session = session, .want = SALVO_WANT_NOTHING}}, 1, "wants nothing"},
         {{{.session = session, .ids = ids, .count = 1, .want = SALVO_WANT_NOTHING, .logits = logits}}, 1,
             "wants nothing"},
