@@ -11,6 +11,6 @@ if(SALVO_WERROR)
 endif()
 if(SALVO_SANITIZE)
   add_compile_options(-fsanitize=${SALVO_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
-    -UNDEBUG) # builds that look for mistakes check our own invariants as well
+    -UNDEBUG) # sanitizer builds also check our own assertions
   add_link_options(-fsanitize=${SALVO_SANITIZE})
 endif()

@@ -229,7 +229,7 @@ static bool read(struct api_request *request, const struct api_defaults *default
 
 /* ---- Answers ---- */
 
-/* Stop strings of the request come first; those of the template end a turn. */
+/* Stop strings of the request come first; the template's stop strings end a turn. */
 static const char *stop_sequence(const struct api_answer *answer, const struct api_choice *choice)
 {
     if (choice->finish != SALVO_FINISH_STOP)
@@ -254,8 +254,8 @@ static void write_stop(
     api_write_text(json, "stop_sequence", sequence);
 }
 
-/* Input tokens are those that were computed, as Anthropic counts; at the beginning of a stream it is not
- * known which. */
+/* Input tokens are the computed ones, without the cached ones, as Anthropic counts; at the beginning of a
+ * stream their number is not known. */
 static void write_usage(
     struct json_writer *json, const struct api_answer *answer, const struct api_choice *choice)
 {

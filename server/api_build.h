@@ -48,7 +48,7 @@ bool api_build_result(struct api_builder *builder, const char *field, const stru
  * of its member with their schema. */
 void api_build_tool(struct api_builder *builder, const struct api_value *tool, const char *parameters);
 
-/* Which tools must be called. All zeros: those that the model chooses. */
+/* Which tools must be called. All zeros: the model chooses. */
 struct api_tool_choice {
     bool none, required;
     const struct api_value *name; /* this one must; NULL: any */

@@ -53,7 +53,7 @@ struct api_choice {
 
     uint32_t session; /* that it has or had; UINT32_MAX: none */
 
-    /* From the last event; those of the second line after each token, too. */
+    /* From the last event; the members of the second line also after each token. */
     bool ended;
     uint32_t finish, status;
     char message[256];

@@ -31,7 +31,7 @@ struct embeddings {
 
     pthread_mutex_t lock; /* of the rest */
     size_t ended;
-    bool posted; /* the loop will look at the ends */
+    bool posted; /* the loop will handle the ends */
     enum salvo_status status;
     char message[256]; /* of the first text that failed */
 };

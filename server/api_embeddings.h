@@ -22,7 +22,7 @@ struct api_embedding_request {
     size_t count;
     struct salvo_embed_options options;
     uint32_t width;      /* numbers of an embedding */
-    uint32_t dimensions; /* of these, those that are answered */
+    uint32_t dimensions; /* number of answered ones among them */
     bool base64;
     bool truncate; /* to the context, which the request asks for */
     enum api_embedding_form form;

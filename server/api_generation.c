@@ -38,7 +38,7 @@ struct api_generation {
 
     pthread_mutex_t lock; /* of the rest */
     struct queued_event *first, **last;
-    bool posted;    /* the loop will look at the events */
+    bool posted;    /* the loop will handle the events */
     bool lost;      /* an event could not be kept */
     bool throttled; /* too many events wait */
     size_t lost_ends;

@@ -18,7 +18,7 @@ struct api_history {
  * lacks. False after an error 400. */
 bool api_history_call(struct api_history *history, const char *field, const struct api_value *id,
     const struct api_value *name, const struct api_value *arguments, struct api_error *error);
-/* `name` is that of the tool. */
+/* `name` is the name of the tool. */
 bool api_history_result(struct api_history *history, const char *field, const struct api_value *id,
     const struct api_value *name, struct api_error *error);
 /* After the last message. Calls at the place `open` may lack results; NULL: none may. */

@@ -55,7 +55,7 @@ static bool read_message(
     return true;
 }
 
-/* Their form is that of OpenAI. */
+/* They have OpenAI's form. */
 static bool read_tools(struct api_builder *builder, struct api_request *request, struct api_error *error)
 {
     const struct api_value *tools = api_member(request->document.root, "tools");
@@ -146,7 +146,7 @@ static bool read_format(struct api_request *request, struct api_error *error)
     return true;
 }
 
-/* The context is that of the server: a prompt that does not fit is refused, whatever num_ctx says. */
+/* The server's context counts: a longer prompt is refused, whatever num_ctx says. */
 static bool read_options(
     struct api_request *request, const struct api_defaults *defaults, struct api_error *error)
 {

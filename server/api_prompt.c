@@ -71,8 +71,8 @@ static bool other_members(struct api_model *model, struct api_document *document
     return ok;
 }
 
-/* The variables of the template: those of the request, and its tools if the template writes them. Models that
- * can think do so unless the request says otherwise, as in llama-server. */
+/* The variables of the template: the request's variables, and its tools if the template writes them. Models
+ * that can think do so unless the request says otherwise, as in llama-server. */
 static bool read_variables(
     struct api_request *request, bool with_tools, struct salvo_text *out, struct api_error *error)
 {

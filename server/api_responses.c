@@ -218,7 +218,7 @@ static void write_part(struct json_writer *json, struct salvo_text text)
     json_end(json, '}');
 }
 
-/* The ids of an answer's parts follow from that of the answer. */
+/* The ids of an answer's parts are derived from the id of the answer. */
 static void write_item_id(
     struct json_writer *json, const char *key, const struct api_answer *answer, const char *prefix)
 {

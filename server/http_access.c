@@ -84,9 +84,9 @@ static bool is_address(const char *name)
 }
 
 /*
- * A page of another site can reach a server on this machine under a name that it lets point here. Such a
- * request names that site as its host. An address is no such name, so a server that listens on all addresses
- * admits any of them.
+ * A page of another site can reach a server on this machine by a host name that resolves to this machine (DNS
+ * rebinding). The Host of such a request is the name of that site. An IP address cannot be used this way, so
+ * a server that listens on all addresses accepts any address.
  */
 static bool host_is_right(const struct http_access *access, const struct http_request *request)
 {

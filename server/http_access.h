@@ -15,7 +15,7 @@ struct http_access {
 /*
  * 0 if the request is admitted, or a status: 401 (with a message) for a missing or wrong key, 403 for a Host
  * that is neither loopback nor --host, where there is no key. `needs_key` is false for /health. The key is
- * that of "Authorization: Bearer KEY" or "X-Api-Key: KEY". OPTIONS needs no key.
+ * read from "Authorization: Bearer KEY" or "X-Api-Key: KEY". OPTIONS needs no key.
  */
 int http_access_check(const struct http_access *access, const struct http_request *request, bool needs_key,
     const char **out_message);

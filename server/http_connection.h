@@ -79,14 +79,15 @@ void http_connections_close(struct http_connections *set);
 bool http_connection_new(struct http_connections *set, int fd);
 /* Closes at once. An open exchange's close callback is called. The memory stays until the loop goes on. */
 void http_connection_close(struct http_connection *connection);
-/* Closes the connection that waits longest without a complete request, among those up to the number. False if
- * there is none. */
+/* Closes the connection that has waited longest without a complete request, among the connections up to
+ * `number`. False if there is none. */
 bool http_connections_evict(struct http_connections *set, uint64_t number);
 void http_connections_drain(struct http_connections *set);
 
 /* For exchanges: whether the connection stays after this answer. */
 bool http_connection_can_stay(const struct http_connection *connection);
-/* Adds bytes to those to be sent. Where memory is short the connection closes when the loop goes on. */
+/* Appends bytes to the output. If there is no memory, the connection is closed in the next round of the loop.
+ */
 void http_connection_send(struct http_connection *connection, const void *data, size_t size);
 void http_connection_send_head(struct http_connection *connection, const struct http_answer *answer);
 size_t http_connection_unsent(const struct http_connection *connection);

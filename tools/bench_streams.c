@@ -13,7 +13,7 @@ struct stream_state {
     pthread_cond_t changed;
     uint32_t open;    /* requests that have not ended, and one more while others may be submitted */
     bool is_stopping; /* all are cancelled */
-    bool has_failed;  /* the message is that of the first that failed */
+    bool has_failed;  /* the message of the first failure */
     bool is_together; /* streams wait for each other */
     uint32_t begun;   /* streams with a token */
     bool has_arrived;
@@ -58,7 +58,7 @@ void streams_close(struct streams *streams)
 
 /* ---- Under the mutex ---- */
 
-/* Ends all streams: also those that wait for others. */
+/* Ends all streams, also the waiting ones. */
 static void stop_all(struct streams *streams)
 {
     streams->state->is_stopping = true;

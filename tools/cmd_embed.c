@@ -49,7 +49,7 @@ static const struct option option_table[] = {
 
 struct texts {
     struct salvo_text *items;
-    int32_t **ids; /* freed by salvo_free; those of --tokens by id_list_free */
+    int32_t **ids; /* freed by salvo_free, or by id_list_free if they come from --tokens */
     size_t *counts;
     size_t count, capacity;
     size_t tokens; /* of all */

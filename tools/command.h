@@ -93,8 +93,8 @@ void dash_name(const char *given, char out[64]);
 /* Advice for an option of llama.cpp that salvo does not have; NULL for any other. */
 const char *foreign_flag(const char *flag, size_t length);
 
-/* The option at `index`, own options first, then shared ones, then those of all commands with a model; NULL
- * after the last. */
+/* The option at `index`, own options first, then shared ones, then the options of all commands with a model;
+ * NULL after the last. */
 const struct option *command_option(const struct command *command, size_t index);
 
 /* All commands, ending with NULL; main sets it. */

@@ -71,7 +71,7 @@ static size_t room_behind(
     return room < MOST_FORCED ? room : MOST_FORCED;
 }
 
-/* Accepts the token that was chosen, then those that the grammar forces after it. */
+/* Accepts the chosen token, then the tokens that the grammar forces after it. */
 static int accept(const struct progress *progress, size_t room, struct batch *batch)
 {
     const struct constrained *constrained = progress->constrained;

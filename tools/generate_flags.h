@@ -15,15 +15,15 @@ extern struct generate_flags {
 
 extern const struct option generate_flag_table[];
 
-/* Stop strings of the options, with escapes resolved, and maybe those of a template. */
+/* Stop strings of the options, with escapes resolved, and optionally the stop strings of a template. */
 struct stop_strings {
     char *copies[sizeof generate_flags.stops.items / sizeof *generate_flags.stops.items];
     const char **all;
     size_t count;
 };
 
-/* `more`: those of a template, or NULL. EXIT_DONE, or an exit status after an error message; the caller
- * closes `out` in both cases. */
+/* `more`: stop strings of a template, or NULL. EXIT_DONE, or an exit status after an error message; the
+ * caller closes `out` in both cases. */
 int stop_strings_open(const struct salvo_stops *more, struct stop_strings *out);
 void stop_strings_close(struct stop_strings *strings);
 

@@ -20,7 +20,7 @@ const char *hub_endpoint(void)
     return endpoint;
 }
 
-/* A token with other characters than those of a token would add headers. */
+/* NULL if the token has a blank or a control character: a line break would add headers. */
 const char *hub_token(void)
 {
     const char *token = getenv("HF_TOKEN");

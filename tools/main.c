@@ -197,7 +197,7 @@ int main(int count, char **arguments)
     if (!hold_standard_streams())
         return EXIT_FAILED;
     signal(SIGXFSZ, SIG_IGN); /* a file that becomes too large is an error of write */
-    /* Whole lines, so that those of several processes do not mix. */
+    /* Whole lines, so that the lines of several processes do not mix. */
     setvbuf(stderr, line, _IOLBF, sizeof line);
     salvo_log_set(print_warning, NULL);
     all_commands = commands;

@@ -3,7 +3,7 @@
 
 #include "command.h"
 
-/* Prints the man page of a command, or with NULL that of salvo itself, made from the tables of commands and
+/* Prints the man page of a command, or of salvo itself if it is NULL, made from the tables of commands and
  * options. */
 void man_page_print(const struct command *command);
 

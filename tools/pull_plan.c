@@ -11,8 +11,8 @@
 
 enum { LONGEST_NAME = 200 }; /* NAME_MAX less the endings of files in .salvo */
 
-/* Whether a terminal would obey the character instead of showing it: controls, and those that change the
- * direction of writing or end a line, by which a name could look like another one. */
+/* Whether the character is a control of a terminal, or changes the direction of writing, or ends a line: with
+ * it a name could look like another name. */
 static bool is_control(const unsigned char *at)
 {
     if (at[0] == 0xe2 && at[1] == 0x80)

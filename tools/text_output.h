@@ -24,7 +24,7 @@ struct text_output {
     struct salvo_text_filter *filter;
     bool stopped;             /* by a stop string */
     bool wrap;                /* on a terminal, between words */
-    salvo_text_function sink; /* receives the text as well; NULL: nobody */
+    salvo_text_function sink; /* receives the text as well; may be NULL */
     void *sink_user;
     struct word_wrap words;
 

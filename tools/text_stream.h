@@ -23,7 +23,7 @@ struct text_stream {
         overlap; /* bytes at the beginning of `text` that were tokenized with the piece before: a newline */
     uint64_t bytes_read, bytes_in_all; /* 0: not known */
     uint64_t tokens;                   /* so far */
-    struct id_list list;               /* tokenized; those before `taken` were handed over */
+    struct id_list list;               /* tokenized; the ids before `taken` were handed over */
     size_t taken;
 };
 

@@ -107,7 +107,7 @@ int tool_use_print(const struct tool_use *use)
     return ok ? EXIT_DONE : library_failure();
 }
 
-/* Whether a system message has the description already, as that of a saved conversation may. */
+/* Whether a system message has the description already: the one of a saved conversation may have it. */
 static bool ends_with(struct salvo_text text, const char *end, size_t size)
 {
     return text.size >= size && memcmp(text.data + text.size - size, end, size) == 0;

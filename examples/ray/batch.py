@@ -65,7 +65,7 @@ def make_plan(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def keep_plan(plan: dict[str, Any], folder: str) -> None:
-    """Writes the plan, or compares it with that of a job which was begun before."""
+    """Writes the plan, or compares it with the plan of an earlier, unfinished job."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "plan.json")
     if os.path.exists(path):

@@ -32,7 +32,7 @@ enum salvo_on_full {
 struct salvo_chat_options {
     size_t size;
     uint32_t on_full;                /* enum salvo_on_full */
-    struct salvo_text chat_template; /* empty: that of salvo_template_open for the model */
+    struct salvo_text chat_template; /* empty: the template that salvo_template_open finds in the model */
     struct salvo_text json;          /* further template variables, as in struct salvo_conversation; copied */
 };
 #define SALVO_CHAT_OPTIONS_INIT                       \
@@ -72,7 +72,7 @@ SALVO_API enum salvo_status salvo_chat_set_system(struct salvo_chat *chat, const
 
 struct salvo_answer_options {
     size_t size;
-    const char *const *stop_strings; /* in addition to those of the template */
+    const char *const *stop_strings; /* in addition to the stop strings of the template */
     size_t stop_count;
     uint32_t max_tokens; /* 0: until the end or the context */
     uint32_t ahead;      /* as in struct salvo_generate_options */
@@ -113,8 +113,8 @@ SALVO_API enum salvo_status salvo_chat_answer(struct salvo_chat *chat, struct sa
 /* ---- Answers by others, such as a scheduler ---- */
 
 /*
- * The prompt for the next answer as tokens, freed by salvo_free. `context` is that of the engine: a longer
- * prompt is SALVO_ERROR_CONTEXT, or removes turns; 0: no limit.
+ * The prompt for the next answer as tokens, freed by salvo_free. `context` is the context of the engine: a
+ * longer prompt is SALVO_ERROR_CONTEXT, or removes turns; 0: no limit.
  */
 SALVO_API enum salvo_status salvo_chat_prompt(
     struct salvo_chat *chat, uint32_t context, int32_t **out_ids, size_t *out_count);
@@ -134,7 +134,7 @@ SALVO_API const struct salvo_stops *salvo_chat_stops(const struct salvo_chat *ch
 SALVO_API enum salvo_status salvo_chat_save_file(
     struct salvo_chat *chat, struct salvo_session *session, const char *path, bool replace);
 
-/* Replaces messages and session by those of a file. A file that is refused changes nothing. */
+/* Replaces messages and session by the contents of a file. A file that is refused changes nothing. */
 SALVO_API enum salvo_status salvo_chat_load_file(
     struct salvo_chat *chat, struct salvo_session *session, const char *path);
 

@@ -97,7 +97,8 @@ struct salvo_verify_result {
     double mean_divergence, largest_divergence; /* Kullback-Leibler, of `backend` from `against` */
 
     /* If mean_divergence is above 1e-3: the mean divergence of each side from the CPU backend with two-term
-     * int8 activations. `backend` passes if its divergence is at most 1.25 times that of `against`. */
+     * int8 activations. `backend` passes if its divergence is at most 1.25 times the divergence of `against`.
+     */
     double from_finest, against_from_finest;
 };
 #define SALVO_VERIFY_RESULT_INIT                                      \

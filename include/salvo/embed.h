@@ -2,8 +2,8 @@
  * salvo/embed.h: texts as vectors.
  *
  * The hidden row of a token is the model's last row of `width` numbers, after the last norm, from which the
- * logits are computed. The embedding of a text is the mean of the hidden rows of all its tokens, or that of
- * its last token.
+ * logits are computed. The embedding of a text is the mean of the hidden rows of all its tokens, or the
+ * hidden row of its last token.
  *
  * A run of a batch (struct salvo_run) has its hidden rows written to `hidden`, [count][width] (one row for a
  * run that decodes), until salvo_engine_wait has returned; the next step then waits for this one. Such a run
@@ -56,8 +56,8 @@ SALVO_API enum salvo_status salvo_session_embed(struct salvo_session *session, c
 /*
  * The same for many texts, which share steps: text i has the tokens ids[i][0 .. counts[i]), its embedding is
  * written to out + i * width. All sessions are of one engine. All texts are checked before anything is
- * computed; an error names the text, counted from 1. On the CPU an embedding has the same bits in every
- * company; on GPUs it differs within the tolerances of salvo_verify.
+ * computed; an error names the text, counted from 1. On the CPU an embedding has the same bits whatever texts
+ * share its steps; on GPUs it differs within the tolerances of salvo_verify.
  */
 SALVO_API enum salvo_status salvo_engine_embed(struct salvo_session *const *sessions, size_t session_count,
     const int32_t *const *ids, const size_t *counts, size_t text_count,

@@ -32,10 +32,10 @@ struct salvo_grammar_options {
     /* JSON Schema. 0: members are written in the order of the schema, with little white space. 1: in any
      * order with any white space, to check documents that others have written. */
     uint32_t any_layout;
-    /* The grammar holds from the first trigger on, which is not a part of what it matches: a marker such as
-     * that of a tool call, or the end of a reasoning part. Before a trigger all tokens are allowed; a text
-     * without one is complete everywhere, unless `trigger_required`. At most 32 with 1000 bytes together;
-     * read during the call. */
+    /* The grammar holds after the first trigger, a marker such as the beginning of a tool call or the end of
+     * a reasoning part. The trigger is not a part of the text that the grammar matches. Before a trigger all
+     * tokens are allowed; a text without one is complete everywhere, unless `trigger_required`. At most 32
+     * with 1000 bytes together; read during the call. */
     const struct salvo_text *triggers;
     size_t trigger_count;
     uint32_t trigger_required;
@@ -88,8 +88,9 @@ SALVO_API enum salvo_status salvo_grammar_matcher_bytes(
 
 /*
  * The tokens that must follow where the grammar leaves one text, at most `capacity`: they can be fed as a
- * prompt instead of being chosen one by one. They are those of the tokenizer for this text, up to the last
- * one that no longer token could replace. `model` is the one of the grammar. The matcher does not move. */
+ * prompt instead of being chosen one by one. They are the tokenizer's tokens for this text, up to the last
+ * one that no longer token could replace. `model` is the model of the grammar. The matcher's state does not
+ * change. */
 SALVO_API enum salvo_status salvo_grammar_matcher_forced(struct salvo_grammar_matcher *matcher,
     struct salvo_model *model, int32_t *ids, size_t capacity, size_t *out_count);
 

@@ -219,9 +219,10 @@ SALVO_API enum salvo_status salvo_model_tensor(
 /* ---- Text ---- */
 
 enum salvo_tokenize_flags {
-    SALVO_TOKENIZE_SPECIAL = 1, /* names of control tokens in the text become those tokens; off: plain text */
-    SALVO_TOKENIZE_BOS = 2,     /* begin with the beginning-of-text token, if the vocabulary has one */
-    SALVO_TOKENIZE_EOS = 4      /* end with the end-of-text token, if the vocabulary has one */
+    SALVO_TOKENIZE_SPECIAL =
+        1,                  /* names of control tokens in the text become control tokens; off: plain text */
+    SALVO_TOKENIZE_BOS = 2, /* begin with the beginning-of-text token, if the vocabulary has one */
+    SALVO_TOKENIZE_EOS = 4  /* end with the end-of-text token, if the vocabulary has one */
 };
 
 /* The flags that the model's metadata asks for: SALVO_TOKENIZE_BOS, SALVO_TOKENIZE_EOS, both or none. */
@@ -458,7 +459,7 @@ struct salvo_sampler {
     float repeat_penalty;    /* 0 or 1: off */
     float presence_penalty;  /* 0: off */
     float frequency_penalty; /* 0: off */
-    uint32_t repeat_last_n;  /* tokens that the penalties look back; 0: penalties are off */
+    uint32_t repeat_last_n;  /* number of last tokens that the penalties count; 0: penalties are off */
 };
 #define SALVO_SAMPLER_INIT                                      \
     {                                                           \
@@ -571,9 +572,9 @@ struct salvo_run {
      * read by salvo_engine_submit. The mask comes before bias, penalties and filters. A run whose mask allows
      * no id fails with SALVO_ERROR_NUMERIC. */
     const uint32_t *mask;
-    /* NULL, or memory for log-probabilities, written like `logits`: logprobs[0] is that of the chosen id,
-     * logprobs[1 + i] that of top_ids[i], the most likely ids in order; id -1 where there are fewer. They are
-     * computed before mask, bias, penalties and filters. */
+    /* NULL, or memory for log-probabilities, written like `logits`: logprobs[0] for the chosen id, logprobs[1
+     * + i] for top_ids[i], the most likely ids in order; id -1 where there are fewer. They are computed
+     * before mask, bias, penalties and filters. */
     float *logprobs;    /* [1 + top_count] */
     int32_t *top_ids;   /* [top_count] */
     uint32_t top_count; /* at most SALVO_TOP_LOGPROBS */
@@ -649,7 +650,7 @@ SALVO_API const char *salvo_finish_name(uint32_t finish); /* "end", "stop", ...;
 typedef bool (*salvo_text_function)(void *user, const char *text, size_t size);
 
 /* Receives each token and its bytes when it is appended to the session, before the text that it completes.
- * Bytes of a token may be a part of a character; those of control tokens are empty unless `special` is set.
+ * Bytes of a token may be a part of a character; control tokens have no bytes unless `special` is set.
  * Returns false to stop. */
 typedef bool (*salvo_token_function)(void *user, int32_t id, const char *data, size_t size);
 

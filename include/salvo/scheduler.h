@@ -67,7 +67,7 @@ struct salvo_event {
     uint32_t kind;    /* enum salvo_event_kind */
     int32_t id;       /* the token; END: the end token or stop id that ended the answer, or -1 */
     /* Log-probabilities, if the request asked for them: of `id`, and of the most likely ids in order. They
-     * are those of the model, before mask, bias, penalties and filters. The first prompt token has none: NaN.
+     * are computed before mask, bias, penalties and filters. The first prompt token has none: NaN.
      */
     float logprob;
     uint32_t top_count;
@@ -99,14 +99,15 @@ struct salvo_event {
  * pause and resume, but must not wait or close. */
 typedef void (*salvo_event_function)(void *user, const struct salvo_event *event);
 
-/* Fills the mask for the token after `tokens`, the answer so far; the layout is that of struct salvo_run.
- * Returns false to end the answer: its finish is SALVO_FINISH_CALLBACK. Called on the scheduler's thread. */
+/* Fills the mask for the token after `tokens`, the answer so far; the layout is the same as in struct
+ * salvo_run. Returns false to end the answer: its finish is SALVO_FINISH_CALLBACK. Called on the scheduler's
+ * thread. */
 typedef bool (*salvo_mask_function)(
     void *user, const int32_t *tokens, size_t count, uint32_t *mask, size_t words);
 
 /* Stores tokens that follow `tokens`, the answer so far, without being chosen, at most `capacity`, and
- * returns their number; 0: the next token is to be chosen. Each has its SALVO_EVENT_TOKEN, as those that are
- * chosen; the model computes them together. End tokens and stop ids among them, and what follows these, are
+ * returns their number; 0: the next token is to be chosen. Each has its SALVO_EVENT_TOKEN, like a chosen
+ * token; the model computes them together. From the first end token or stop id among them on, tokens are
  * chosen instead. Called on the scheduler's thread. */
 typedef size_t (*salvo_forced_function)(
     void *user, const int32_t *tokens, size_t count, int32_t *ids, size_t capacity);

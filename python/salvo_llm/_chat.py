@@ -54,11 +54,11 @@ class Chat:
             return [{"role": item.role.decode(), "content": item.content.bytes().decode(errors="replace")} for item in items]
 
     def stream(self, text: str, **options: Unpack[Options]) -> Stream:
-        """Answers a message piece by piece; the options are those of Model.stream. An answer that is ended early is kept as far as it was read."""
+        """Answers a message piece by piece; takes the options of Model.stream. An answer that is ended early is kept as far as it was read."""
         return self._start(Stream, text, options)
 
     def ask(self, text: str, **options: Unpack[Options]) -> str:
-        """The whole answer; the options are those of Model.stream."""
+        """The whole answer; takes the options of Model.stream."""
         return "".join(self.stream(text, **options))
 
     async def astream(self, text: str, **options: Unpack[Options]) -> AsyncIterator[str]:
@@ -87,7 +87,7 @@ class Chat:
             self._engine.with_session(write)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Replaces the conversation by that of a file."""
+        """Replaces the conversation by the contents of a file."""
         source = lib.path_bytes(path)
         with self._lock:
             self._check_idle()

@@ -207,7 +207,7 @@ class Engine:
             poll.poll()
             while not self._wanted_end and lib.library.salvo_scheduler_poll(self.scheduler, c.byref(event)):
                 self._hand_over(event)
-        with self._lock:  # nobody uses the model any more
+        with self._lock:  # the last user has released the model
             self._closed = True
         lib.library.salvo_scheduler_close(self.scheduler)
         self.scheduler = c.c_void_p()

@@ -80,7 +80,7 @@ class Model:
         return Chat(self, system, messages)
 
     def chat(self, text: str, *, system: str | None = None, **options: Unpack[Options]) -> str:
-        """Answers one message; the options are those of `stream`."""
+        """Answers one message; takes the options of `stream`."""
         with self.conversation(system=system) as conversation:
             return conversation.ask(text, **options)
 
@@ -116,7 +116,7 @@ class Model:
         return self._start(Stream, self.tokenize(prompt), options)
 
     def generate(self, prompt: str, **options: Unpack[Options]) -> str:
-        """The whole continuation of a text; the options are those of `stream`."""
+        """The whole continuation of a text; takes the options of `stream`."""
         return "".join(self.stream(prompt, **options))
 
     async def astream(self, prompt: str, **options: Unpack[Options]) -> AsyncIterator[str]:
@@ -241,5 +241,5 @@ class Model:
 
 
 def load(path: str | os.PathLike[str], *, backend: str | None = None, context: int = 0, threads: int = 0, parallel: int = 4) -> Model:
-    """Loads a model from a file, or by its name in the models folder; the options are those of `Model`."""
+    """Loads a model from a file, or by its name in the models folder; takes the options of `Model`."""
     return Model(path, backend=backend, context=context, threads=threads, parallel=parallel)

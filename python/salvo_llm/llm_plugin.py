@@ -77,7 +77,7 @@ class AsyncSalvo(_Shared, llm.AsyncModel):
 
 @llm.hookimpl
 def register_models(register: Any) -> None:
-    """`salvo` is $SALVO_MODEL or the default model; `salvo/NAME` are those of the models folder."""
+    """`salvo` is $SALVO_MODEL or the default model; `salvo/NAME` is a model of the models folder."""
     default = os.environ.get("SALVO_MODEL") or _DEFAULT
     register(Salvo("salvo", default), AsyncSalvo("salvo", default))
     for file in sorted(models_folder().glob("*.gguf")):

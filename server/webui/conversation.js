@@ -65,7 +65,7 @@ function replace(object, other) {
   Object.assign(object, other);
 }
 
-/* Messages of `other`, a copy of the same conversation, that this one lacks, and later states of those that it has: `changed` is when a message last grew. */
+/* Messages of `other`, a copy of the same conversation, that this one lacks, and later states of messages that it has: `changed` is when a message last grew. */
 export function adopt(conversation, other) {
   const known = index(conversation);
   for (const message of other.messages) {

@@ -5,7 +5,7 @@ import { deleteConversation, saveAtOnce, saveConversation } from "./store.js";
 export function createKeeper(conversations, tell) {
   const pending = new Map(); // id -> saves that have not ended
   const failed = new Set(); // ids of conversations whose last save has failed
-  let told = false; // since all conversations were saved, the user has been told that one is not
+  let warned = false; // whether the user was warned that a conversation is not saved; reset when all are saved
   let retrying = false;
 
   function count(id, change) {
@@ -25,8 +25,8 @@ export function createKeeper(conversations, tell) {
       return true;
     } catch (error) {
       if (conversations.has(id)) failed.add(id);
-      if (!told) tell(error.name === "QuotaExceededError" ? "The browser's storage for this page is full" : `The browser could not save the conversation: ${error.message}`);
-      told = true;
+      if (!warned) tell(error.name === "QuotaExceededError" ? "The browser's storage for this page is full" : `The browser could not save the conversation: ${error.message}`);
+      warned = true;
       return false;
     } finally {
       count(id, -1);
@@ -39,12 +39,12 @@ export function createKeeper(conversations, tell) {
     retrying = true;
     for (const id of [...failed]) if (conversations.has(id) && !(await trySave(conversations.get(id)))) break;
     retrying = false;
-    if (failed.size === 0) told = false;
+    if (failed.size === 0) warned = false;
   }
 
   return {
     async save(conversation) {
-      if ((await trySave(conversation)) && told) await retry();
+      if ((await trySave(conversation)) && warned) await retry();
     },
     async remove(id) {
       failed.delete(id);

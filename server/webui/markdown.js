@@ -12,7 +12,7 @@ const BULLET = /^( {0,3})([-*+])(?: +|$)/;
 const ORDERED = /^( {0,3})(\d{1,9})[.)](?: +|$)/;
 const FENCE = /^( {0,3})(`{3,}|~{3,})([^\n]*)$/;
 
-/* Containers get the direction of their first letter: "auto" would not look into children that have a direction of their own. */
+/* Containers get the direction of their first letter: "auto" ignores children that have a direction of their own. */
 function directionOf(text) {
   const letter = /\p{L}/u.exec(text);
   return letter && /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u.test(letter[0]) ? "rtl" : "ltr";
@@ -148,7 +148,7 @@ class Renderer {
     }
   }
 
-  /* dir="auto" comes last: with it the browser would look at all nodes again after each addition. */
+  /* dir="auto" comes last: otherwise the browser examines all nodes again after each addition. */
   inline(name, text) {
     const node = this.element(name);
     appendInline(node, text, this.budget);

@@ -33,7 +33,7 @@ struct model {
     buffer_id inner, gate, up;                          /* [T][feed_forward] */
 };
 
-/* The epsilon of the norm over heads, and that of the L2 norm of keys. */
+/* The epsilons of the norm over heads and of the L2 norm of keys. */
 static const float head_epsilon = 64e-5f, direction_epsilon = 1e-12f;
 
 /* ---- Metadata ---- */
@@ -151,9 +151,9 @@ static void build_mixes(struct builder *builder, const struct model *model, uint
 }
 
 /*
- * All matmuls of time mixing. Low-rank matrices come in pairs: the first ones are beside the projections and
- * the second ones together, so that a backend can run each set as one phase. Later layers mix their v with
- * that of the first layer; the first layer's own tensors for this are not used.
+ * All matmuls of time mixing. Low-rank matrices are pairs: the first matrices follow the projections, and the
+ * second matrices follow each other, so that a backend can run each set as one phase. Later layers mix their
+ * v with the first layer's v; the first layer's own tensors for this are not used.
  */
 static void build_projections(struct builder *builder, const struct model *model, uint32_t layer)
 {

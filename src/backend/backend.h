@@ -17,7 +17,7 @@ struct backend_options {
     uint32_t slots;           /* sessions that can exist at once */
     uint32_t context;         /* most positions of each slot */
     uint32_t pages;           /* KV pages of all slots; 0: as many as their contexts need */
-    uint32_t states;          /* recurrent states that are kept beside those of the slots */
+    uint32_t states;          /* kept states, in addition to the states of the slots */
     uint32_t batch;           /* largest T: tokens of a prefill chunk */
     uint32_t outputs;         /* largest O: rows of logits of one step; at least `slots` */
     enum tensor_type kv_type; /* TYPE_F16, TYPE_F32 or TYPE_Q8_0 */
@@ -54,7 +54,7 @@ struct backend_info {
 
     /* Activations of several tokens are always rounded as finely as ACTIVATIONS_FINEST. */
     bool fine_batches;
-    bool fine_singles; /* the same for those of a single token */
+    bool fine_singles; /* the same for activations of a single token */
 
     const struct state_layout *state;
     uint64_t memory_free;    /* of the device, before the executor was opened; 0: it uses main memory */
@@ -77,7 +77,8 @@ enum activation_rounding {
 
 /*
  * The state of slots in the backend's memory. common/state.h is the engine's side: it saves, restores and
- * copies states with these functions. Numbers of recurrent states from `slots` on are those of kept states.
+ * copies states with these functions. Recurrent states are numbered: first the slots' states, from `slots` on
+ * the kept states.
  */
 struct backend_state {
     /* Around calls of the functions below: `begin` waits until no step is in flight, `end` until they are

@@ -2,7 +2,7 @@
  * Decoding ahead: generation requests several tokens with one submission and, on asynchronous devices,
  * submits the next before the last one is complete. Ids are read as they arrive. Tokens beyond the last one
  * kept are rolled back before any other function can see them, so the result is the same as token by token:
- * only generation has submissions in flight, and every other call settles them first.
+ * only generation has submissions in flight, and every other call completes them first.
  */
 #ifndef ENGINE_AHEAD_H
 #define ENGINE_AHEAD_H

@@ -69,7 +69,7 @@ cleanup:
 
 /* ---- Planning ---- */
 
-/* `number` counts from 1, among those since engine->batch.checks was raised. */
+/* `number` counts from 1 since engine->batch.checks was raised. */
 static enum salvo_status check_session(
     const struct salvo_engine *engine, struct salvo_session *session, size_t number)
 {
@@ -204,8 +204,8 @@ cleanup:
     return status;
 }
 
-/* The session has no run in flight: all its tokens are known. Computes, with steps of its own, those that are
- * not in the device's state, so that the run has as many tokens as were given, or one to decode. */
+/* The session has no run in flight: all its tokens are known. Computes, in separate steps, the tokens that
+ * are not in the device's state, so that the run has exactly the given tokens, or one to decode. */
 static enum salvo_status plan_at_rest(const struct salvo_run *given, struct batch_run *run)
 {
     enum salvo_status status = SALVO_OK;

@@ -76,8 +76,8 @@ struct batch_session {
     bool may_end_early; /* while runs are in flight: one of them may find that; `planned` is then too far */
     bool is_planned;    /* has pages for a run that is about to be submitted */
 
-    /* Recurrent state on the device is not that of the session's `computed` tokens: a run that does not count
-     * has changed it. */
+    /* The recurrent state on the device does not belong to the session's `computed` tokens: a run whose
+     * results were dropped has changed it. */
     bool is_stale;
 
     /* Each of these makes the session's later runs do nothing, until no run of it is open. */

@@ -21,7 +21,7 @@ struct salvo_chat {
     bool has_leftovers; /* `held` may have tokens of removed messages */
 };
 
-/* The tokens of messages, without those of the oldest `dropped` turns; freed by memory_free. */
+/* The tokens of messages without the oldest `dropped` turns; freed by memory_free. */
 enum salvo_status chat_render(const struct salvo_chat *chat, const struct message_list *messages,
     size_t dropped, bool generation_prompt, struct token_list *out);
 

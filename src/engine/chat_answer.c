@@ -32,8 +32,8 @@ static double seconds_since(uint64_t start)
     return (double)(clock_ns() - start) * 1e-9;
 }
 
-/* Keeps the tokens that the session has in common with the wanted ones, or begins with those of the prefix
- * cache, if these are more. */
+/* Keeps the common prefix of the session's tokens and the wanted tokens, or begins with a prefix of the
+ * prefix cache if that is longer. */
 static enum salvo_status keep_common(struct work *work)
 {
     struct salvo_session *session = work->session;

@@ -1,7 +1,7 @@
 /*
  * The messages of a conversation as bytes, which may follow a saved state in its file: a header, then for
  * each message its role, content and json, each as a size and that many bytes with a NUL after them. The
- * checksum includes that of the state, so that neither can be exchanged alone.
+ * checksum includes the state's checksum, so that neither part can be exchanged alone.
  */
 #ifndef ENGINE_CHAT_SECTION_H
 #define ENGINE_CHAT_SECTION_H

@@ -58,7 +58,7 @@ struct salvo_engine {
     bool has_recurrent_state, has_caches;
     struct last_norm last_norm;
     struct page_pool page_pool;
-    struct page_pool state_pool; /* recurrent states beside those of the slots */
+    struct page_pool state_pool; /* kept states, in addition to the states of the slots */
     uint32_t snapshots_each;     /* of these, for each session; */
     uint32_t cached_states;      /* for the prefix cache */
     struct prefix_cache prefix_cache;

@@ -201,8 +201,8 @@ bool prefix_cache_evict_page(struct prefix_cache *cache)
     if (!cache->is_on || cache->pool->lone_count == 0)
         return false;
     uint32_t oldest;
-    /* Pages of sessions may follow one that the cache alone holds, of tokens that those sessions have
-     * computed, too. */
+    /* A page that only the cache holds may precede pages of sessions: these sessions have computed the same
+     * tokens in pages of their own. */
     while ((oldest = find_oldest_page(cache, true)) == NO_NODE)
         remove_node(cache, find_oldest_page(cache, false));
     remove_node(cache, oldest);
@@ -362,7 +362,7 @@ static uint32_t find_end(
     *out_node = NO_NODE;
     for (uint32_t i = *children_of(cache, parent); i != NO_NODE; i = cache->nodes[i].next_sibling) {
         const uint32_t common = count_common(cache, i, tokens, count);
-        /* A recurrent state is that of a node's end. */
+        /* A recurrent state belongs to the end of a node. */
         if (cache->state_limit && (common < cache->nodes[i].count || cache->nodes[i].state == NO_PAGE))
             continue;
         if (common > most) {

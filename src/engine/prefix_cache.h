@@ -47,8 +47,8 @@ void prefix_cache_close(struct prefix_cache *cache);
 uint32_t prefix_cache_add(
     struct prefix_cache *cache, const int32_t *tokens, uint32_t count, const uint32_t *pages, bool exact);
 
-/* Whether the state at the node's end can be added: it is not there, and there is room, if need be that of an
- * older one. `node` may be NO_NODE. */
+/* Whether the state at the node's end can be added: the node has none, and a kept state is free or can be
+ * evicted. `node` may be NO_NODE. */
 bool prefix_cache_takes_state(struct prefix_cache *cache, uint32_t node);
 
 /* Then: adds the state, of which the cache becomes a holder. */
@@ -64,13 +64,14 @@ uint32_t prefix_cache_find(struct prefix_cache *cache, const int32_t *tokens, ui
 /* The number of first tokens that the cache has. Holds nothing, and is no use of them. */
 uint32_t prefix_cache_peek(struct prefix_cache *cache, const int32_t *tokens, uint32_t count);
 
-/* Gives back a page that nobody else holds; false if there is none. */
+/* Gives back a page that only the cache holds; false if there is none. */
 bool prefix_cache_evict_page(struct prefix_cache *cache);
 
 /* Removes a sequence, except nodes that other sequences continue. */
 void prefix_cache_forget(struct prefix_cache *cache, const int32_t *tokens, uint32_t count);
 
-/* Gives back this page, which a session wants to write to, and those behind it; false if it is not there. */
+/* Gives back this page, which a session will write to, and the pages after it; false if the cache does not
+ * hold it. */
 bool prefix_cache_give_up(struct prefix_cache *cache, uint32_t page);
 
 #endif

@@ -15,7 +15,7 @@ static uint32_t size_of(uint32_t decodes)
     return size;
 }
 
-/* The duration without prompts; where none is known, that of the nearest smaller size. */
+/* The duration without prompts; if it is not known, the duration for the nearest smaller size. */
 static double rest_of(const struct prompt_pace *pace, uint32_t size)
 {
     while (size && pace->sizes[size].ns <= 0)

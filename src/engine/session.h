@@ -1,5 +1,5 @@
-/* The functions behind the public functions on sessions. session_api.c has checked the arguments and settled
- * decoding ahead. Parameters are those of the public functions. */
+/* The functions behind the public functions on sessions. session_api.c has checked the arguments and
+ * completed steps in flight. The parameters are the same as in the public functions. */
 #ifndef ENGINE_SESSION_H
 #define ENGINE_SESSION_H
 

@@ -10,8 +10,8 @@
 
 #include <salvo/memory.h>
 
-/* Completes the steps in flight: those of batches, and those of generation when a callback calls back into
- * the library. Nothing else may run on the device while a function works. */
+/* Completes the steps in flight: steps of batches, and steps of generation if a callback calls back into the
+ * library. Nothing else may run on the device while a function works. */
 static enum salvo_status engine_enter(struct salvo_engine *engine)
 {
     const enum salvo_status status = ahead_settle(engine);

@@ -20,7 +20,7 @@ bool session_must_copy_page(const struct salvo_session *session, uint32_t first)
            is_shared(session, first / PAGE_POSITIONS);
 }
 
-/* Pages that must be taken so that the session alone holds those of entries `begin` to `end` - 1. */
+/* The number of pages to take so that the session alone holds the pages of entries `begin` to `end` - 1. */
 static uint32_t count_needed(const struct salvo_session *session, uint32_t begin, uint32_t end)
 {
     uint32_t needed = 0;

@@ -25,8 +25,8 @@ void session_trim_pages(struct salvo_session *session);
 /* Gives back all pages. */
 void session_drop_pages(struct salvo_session *session);
 
-/* Replaces the pages of `to` by those that the first `positions` positions of `from` need; both then hold
- * them. */
+/* Replaces the pages of `to` by the pages of the first `positions` positions of `from`; both then hold them.
+ */
 void session_share_pages(struct salvo_session *to, const struct salvo_session *from, uint32_t positions);
 
 #endif

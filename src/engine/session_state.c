@@ -50,7 +50,7 @@ enum salvo_status session_rollback(struct salvo_session *session, uint32_t posit
     return status;
 }
 
-/* Bytes of all ids, including those that version 2 repeats. */
+/* Bytes of all ids, including the ids that version 2 repeats. */
 static size_t ids_size(uint32_t version, uint32_t position, uint32_t computed)
 {
     return ((size_t)position + (version == OLDEST_VERSION ? computed : 0)) * sizeof(int32_t);

@@ -56,13 +56,13 @@ void snapshots_keep(struct salvo_session *session, uint32_t position, uint32_t s
 /* The same with a saved state. */
 enum salvo_status snapshots_restore(struct salvo_session *session, uint32_t position, const uint8_t *saved);
 
-/* Replaces the snapshots of `to` by those of `from`. Both sessions belong to one engine. */
+/* Replaces the snapshots of `to` by the snapshots of `from`. Both sessions belong to one engine. */
 void snapshots_copy(struct salvo_session *to, const struct salvo_session *from);
 
 /* Restores a state of at most `position` tokens; session->computed is then their number. */
 enum salvo_status snapshots_go_back(struct salvo_session *session, uint32_t position);
 
-/* Removes all snapshots, and the wish for one, because the session's tokens are replaced. */
+/* Removes all snapshots, and a request for one, because the session's tokens are replaced. */
 void snapshots_forget(struct salvo_session *session);
 
 #endif

@@ -127,8 +127,8 @@ cleanup:
     return status;
 }
 
-/* The alternatives at a place: the next property, a later one if those before it are not required, or the
- * end. `before` is the text that begins a property here. */
+/* The alternatives at a place: the next property, a later one if the properties before it are not required,
+ * or the end. `before` is the text that begins a property here. */
 static enum salvo_status add_place(struct buffer *out, const char *rule, size_t number,
     const struct properties *all, size_t place, const char *before, char tail)
 {

@@ -272,7 +272,7 @@ static const char *before_call(const struct salvo_tool_parser *parser)
     return *tool_text(parser->form, TEXT_CONTENT) && at_marker ? marker : parser->form->info.before;
 }
 
-/* Calls of the form, of built-in tools, and calls of the form behind the tag of those. */
+/* Calls of the form, calls of built-in tools, and calls of the form after the tag of built-in tools. */
 static enum salvo_status read_call(
     struct salvo_tool_parser *parser, struct salvo_tool_event *out, bool *stays)
 {

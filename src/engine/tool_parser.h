@@ -22,7 +22,7 @@ enum parser_state {
 enum match { MATCHES, NEEDS_MORE, DIFFERS };
 
 struct salvo_tool_parser {
-    const struct salvo_tool_form *form, *call_form; /* call_form: that of the call being read */
+    const struct salvo_tool_form *form, *call_form; /* call_form: the form of the call being read */
     bool has_tools, last;
     bool begins_thinking;
     bool skips_space; /* white space that follows is left out */

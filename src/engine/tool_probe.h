@@ -7,7 +7,7 @@
 
 struct probe {
     const struct salvo_template *chat;
-    bool builtin; /* the tools are those that the model has built in */
+    bool builtin; /* the tools are built into the model */
     struct salvo_prompt *question, *answer;
     bool lists_tools;
     const char *think_begin, *think_end; /* of reasoning parts */

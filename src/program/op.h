@@ -173,7 +173,7 @@ struct rope {
 
 enum { OP_MAX_INPUTS = 6, OP_MAX_STATES = 2 };
 
-/* Positions at which a backend may round all activations as finely as those of `fine` matmuls. */
+/* Positions at which a backend may round all activations as finely as the inputs of `fine` matmuls. */
 enum { EARLY_POSITIONS = 4 };
 
 struct op {

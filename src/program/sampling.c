@@ -415,7 +415,7 @@ int32_t sampling_choose(const struct sampler_settings *settings, float *logits, 
 
 /* ---- Log-probabilities ---- */
 
-/* Inserts an id behind those that come before it; the last one drops out. */
+/* Inserts an id into the sorted list, after the ids that precede it; the last id of the list is dropped. */
 static void insert_top(struct sampling_candidate *top, uint32_t count, struct sampling_candidate candidate)
 {
     uint32_t place = count - 1;

@@ -26,8 +26,8 @@
 #include "program/step.h"
 
 /*
- * A counter hash: no state, so that a rollback replays. `position` is that of the id to be chosen. With the
- * finaliser of splitmix64 and g = 0x9e3779b97f4a7c15: mix(mix(seed + g) + (position + 1) * g).
+ * A counter hash: no state, so that a rollback replays. `position` is the position of the id to be chosen.
+ * With the finaliser of splitmix64 and g = 0x9e3779b97f4a7c15: mix(mix(seed + g) + (position + 1) * g).
  */
 uint64_t sampling_random(uint64_t seed, uint64_t position);
 

@@ -15,7 +15,7 @@ enum {
 
 enum run_source {
     SOURCE_IDS,  /* ids from the host, at step.ids[first_row ..] */
-    SOURCE_LAST, /* the ids that the slot has at those positions: the last sampled one */
+    SOURCE_LAST, /* the slot's own ids at these positions: the last sampled id */
 };
 
 enum run_logits {
@@ -34,7 +34,7 @@ struct sampler_settings {
     uint32_t repeat_last_n;                                    /* number of last ids that penalties count */
     uint64_t seed;
     const uint32_t *mask; /* [ceil(vocabulary / 32)]: bit i % 32 of word i / 32 allows id i; NULL: all ids */
-    /* 0, or the number of `mask` among those that set_mask of the backend has put on the device, from 1 on */
+    /* 0, or the number, from 1 on, that set_mask of the backend gave to `mask` */
     uint32_t mask_number;
     const float *bias;     /* [vocabulary] added to the logits, or NULL */
     uint64_t bias_version; /* changes when the contents of `bias` change */

@@ -133,9 +133,9 @@ static_assert(sizeof(struct block_iq4_xs) == 136, "IQ4_XS");
 /* ---- Small integers that are spread over bytes ---- */
 
 /*
- * Q4_K and Q5_K: groups 0..3 have their scale in the lower six bits of bytes 0..3 and their min in those of
- * bytes 4..7. Groups 4..7 have the lower four bits of both in bytes 8..11 and the upper two on top of bytes
- * 0..7.
+ * Q4_K and Q5_K: groups 0..3 have their scale in the lower six bits of bytes 0..3 and their min in the lower
+ * six bits of bytes 4..7. Groups 4..7 have the lower four bits of both in bytes 8..11 and the upper two on
+ * top of bytes 0..7.
  */
 static inline uint8_t k_group_scale(const uint8_t groups[12], unsigned group)
 {

@@ -52,8 +52,8 @@ INLINE float largest_magnitude(const float *values, size_t count)
 /*
  * Copies values, divided by a power of two so that the largest magnitude is in [1, 2) and no later sum
  * overflows or underflows; returns that power, which costs no precision. NaN becomes 0. Magnitudes above 2^64
- * exceed every format with an f16 scale and are clamped; those below 2^-64 are below every format and are
- * left unchanged.
+ * exceed every format with an f16 scale and are clamped; magnitudes below 2^-64 are below every format and
+ * are left unchanged.
  */
 INLINE float normalise(const float *values, size_t count, float *out)
 {

@@ -1,7 +1,8 @@
 /*
  * Blocks of 256 whose groups have small integer scales, multiplied by one f16. First each group is fitted
- * alone; then, among the nearest integers of each fit and their neighbours, those with the least error are
- * chosen; then the f16 is fitted to the codes again, and the choice is repeated if the error became smaller.
+ * alone; then the integer scales with the least error are chosen among the nearest integers of each fit and
+ * their neighbours; then the f16 is fitted to the codes again, and the choice is repeated if the error became
+ * smaller.
  */
 #ifndef QUANT_FIT_GROUPS_H
 #define QUANT_FIT_GROUPS_H

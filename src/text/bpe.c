@@ -54,7 +54,7 @@ cleanup:
 /* ---- Reading the merges ------------------------------------------------------------------------------ */
 
 /*
- * Numbers for texts: those of tokens, and new ones for texts that are none but appear in merges or as
+ * Numbers for texts: token ids, and new numbers for texts that are not tokens but appear in merges or as
  * bytes.
  */
 struct symbols {

@@ -6,7 +6,7 @@
 #include "text/vocabulary.h"
 
 struct special_tokens {
-    struct trie all;          /* control tokens and those below */
+    struct trie all;          /* control tokens and user-defined tokens */
     struct trie user_defined; /* these are found in any text, also when special tokens are not asked for */
 };
 

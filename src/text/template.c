@@ -147,8 +147,8 @@ cleanup:
 
 /* ---- Variables --------------------------------------------------------------------------------------- */
 
-/* The variables that transformers passes: special tokens of the vocabulary, then those of the request, which
- * may replace them. */
+/* The variables that transformers passes: special tokens of the vocabulary, then the request's variables,
+ * which may replace them. */
 static enum salvo_status make_variables(
     struct interpreter *in, const struct template_input *input, struct dict *variables)
 {

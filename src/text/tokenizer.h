@@ -45,7 +45,7 @@ bool tokenizer_adds_bos(const struct tokenizer *tokenizer);
 bool tokenizer_adds_eos(const struct tokenizer *tokenizer);
 
 enum tokenize_flags {
-    TOKENIZE_SPECIAL = 1, /* control tokens written in the text become those tokens */
+    TOKENIZE_SPECIAL = 1, /* names of control tokens in the text become control tokens */
     TOKENIZE_BOS = 2,     /* the beginning-of-text token first */
     TOKENIZE_EOS = 4,     /* the end-of-text token last */
 };
@@ -66,8 +66,8 @@ struct guarded_text {
 enum salvo_status tokenizer_encode_guarded(const struct tokenizer *tokenizer,
     const struct guarded_text *guarded, unsigned flags, struct token_list *list);
 
-/* Sets guarded[id] for all user-defined tokens in `text`, except those of blanks only, which in a message
- * mean just blanks. */
+/* Sets guarded[id] for all user-defined tokens in `text`, except tokens of blanks only, which are plain text
+ * in a message. */
 enum salvo_status tokenizer_guard(
     const struct tokenizer *tokenizer, const char *text, size_t size, bool *guarded);
 

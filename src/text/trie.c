@@ -27,7 +27,7 @@ static size_t shared_prefix(struct salvo_text previous, struct salvo_text key)
     return size;
 }
 
-/* The entries below a node while its level is being built: those in [first, last) share the node's path. */
+/* The entries below a node while its level is being built: entries [first, last) share the node's path. */
 struct node_range {
     size_t first, last;
     size_t depth;

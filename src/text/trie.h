@@ -1,4 +1,4 @@
-/* Maps byte strings to numbers and finds those that a text begins with. Immutable once built. */
+/* Maps byte strings to numbers and finds the strings that a text begins with. Immutable once built. */
 #ifndef TEXT_TRIE_H
 #define TEXT_TRIE_H
 

@@ -10,7 +10,7 @@
 
 struct gguf;
 
-enum token_type { /* the numbers are those of the format */
+enum token_type { /* numbered as in GGUF */
     TOKEN_UNDEFINED = 0,
     TOKEN_NORMAL = 1,
     TOKEN_UNKNOWN = 2,

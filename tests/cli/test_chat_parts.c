@@ -195,7 +195,7 @@ static void paragraphs_break_between_words(void **state)
     assert_paragraph("\n", 9, 2, "");
 }
 
-/* The last tokens of `count` repeat with the period `length`; those before are all different. */
+/* The last of `count` tokens repeat with the period `length`; the tokens before them are all different. */
 static void fill_cycle(int32_t *tokens, size_t count, size_t cycled, size_t length)
 {
     for (size_t i = 0; i < count; i++)

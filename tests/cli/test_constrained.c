@@ -1,5 +1,5 @@
-/* Constrained texts on a device that works by itself: masks are made while it computes, and the texts are
- * those of the CPU. */
+/* Constrained texts on an asynchronous device: masks are made while it computes, and the texts equal the
+ * CPU's texts. */
 #include "../../tools/command.h"
 #include "../../tools/constrained.h"
 #include "../../tools/interrupt.h"

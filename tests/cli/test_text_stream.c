@@ -96,7 +96,7 @@ static void pieces_for_bpe(void **state)
     assert_pieces_are_the_whole(&sample);
 }
 
-/* SentencePiece adds a blank to the beginning of a text, not to that of each piece. */
+/* SentencePiece adds a blank to the beginning of a text, not to the beginning of each piece. */
 static void pieces_for_sentencepiece(void **state)
 {
     (void)state;

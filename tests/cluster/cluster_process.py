@@ -16,7 +16,7 @@ EXAMPLES = os.path.join(os.environ.get("SALVO_SOURCE", "."), "examples", "cluste
 
 
 def need(*programs):
-    """Skips the test if a program is not installed. Debian keeps some where users do not look."""
+    """Skips the test if a program is not installed. Debian installs some in /usr/sbin."""
     os.environ["PATH"] += ":/usr/sbin"
     missing = [name for name in programs if not shutil.which(name)]
     if missing:

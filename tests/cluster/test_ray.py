@@ -65,7 +65,7 @@ def actors_of(node):
 
 
 def check(rows):
-    """The answers are those of one engine, each once."""
+    """The answers equal the answers of one engine; each occurs once."""
     import salvo_llm
     found = [row for name in sorted(parts()) for row in pyarrow.parquet.read_table(os.path.join(OUTPUT, name)).to_pylist()]
     assert [row["row"] for row in found] == list(range(ROWS))

@@ -262,7 +262,8 @@ inline double row_error(const float *values, const double *reference, size_t cou
 
 /* ---- Packed inputs ---- */
 
-/* Whether the build has a kernel: those for warpgroups only if it is for devices that have them. */
+/* Whether the build has a kernel: kernels for warpgroups exist only in builds for devices with warpgroup
+ * products. */
 inline bool has_kernel(const void *kernel)
 {
 #if ON_DEVICE
@@ -293,8 +294,8 @@ template <class T> T read_packed_input(const std::vector<uint8_t> &bytes, uint64
     return value;
 }
 
-/* Quotients of the device may be off by their last bits: an integer is right when it is as near as any, and
- * sums are those of the stored integers. `fine`: they have a second term. */
+/* Quotients of the device may be off by their last bits: an integer is right if no other is nearer, and sums
+ * must be the sums of the stored integers. `fine`: integers have a second term. */
 inline bool bytes_are_right(const cuda_packed_input &packed_input, const std::vector<uint8_t> &bytes,
     uint64_t base, uint64_t begin, const float values[32], bool fine)
 {

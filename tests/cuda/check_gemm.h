@@ -344,7 +344,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
     }
 }
 
-/* Warpgroups: blocks of 64 tokens where those of 128 would be too few. */
+/* Warpgroups: blocks of 64 tokens where there would be too few blocks of 128. */
 inline void check_wide_gemms(checks &results, uint64_t seed)
 {
     const cuda_room large = {MOST_SHARED, 1, true}, small = {MOST_SHARED, 8, true};
@@ -468,7 +468,7 @@ inline void check_gemms(checks &results)
     check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, false, false, false, 0, 1.5f}, seed++);
     check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, true, true, true}, seed++);
     check_gemm(results, {{TYPE_F16}, {40}, 128, 20, 32, 0, true, true, true}, seed++);
-    /* More blocks than those with many tokens would be. */
+    /* More blocks than there would be with many tokens per block. */
     check_gemm(results,
         {{TYPE_Q4_0}, {40}, 800, 70, 256, 0, true, false, false, 0, 0, false, {MOST_SHARED, 30}}, seed++);
     /* Blocks with less shared memory have fewer warps. */

@@ -167,7 +167,8 @@ struct rows_check {
         results.report("step: angles", worst < 1e-7, worst);
     }
 
-    /* rms_norm of rows (or of the rows with logits), and its rounding; `dead` is a row that nobody works on.
+    /* rms_norm of rows (or of the rows with logits), and its rounding; `dead` is a row that no kernel may
+     * touch.
      */
     void check_table(
         const cuda_machine *device, uint32_t kind, uint32_t rounding, uint32_t columns, uint32_t dead)

@@ -119,7 +119,7 @@ inline void check_edges(checks &results)
     results.report("tagged words: the largest and the smallest numbers", good, 0);
 }
 
-/* From `first` on: six tags repeat, none is that of unwritten memory, even and odd ones alternate. */
+/* From `first` on: six tags repeat, none is 0 as in unwritten memory, even and odd tags alternate. */
 inline void check_tags(checks &results, uint32_t first)
 {
     const uint32_t count = 40, different = 6;

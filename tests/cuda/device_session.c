@@ -1,7 +1,7 @@
 /*
- * device-session [BACKEND] TURNS RUNS MODEL...: sessions on a device, CUDA's unless told otherwise, against
- * each other and against the CPU. Uses salvo.h alone, so that it runs wherever the program does. Exit status
- * 1 when something is not as it should be.
+ * device-session [BACKEND] TURNS RUNS MODEL...: sessions on a device (default: CUDA), compared with each
+ * other and with the CPU. Uses salvo.h alone, so that it runs wherever the program does. Exit status 1 if a
+ * check fails.
  *
  *   - the same run gives the same bits, RUNS times
  *   - decoding ahead gives what one submission a token gives, within 16 bytes a token, without an allocation

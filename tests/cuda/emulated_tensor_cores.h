@@ -149,8 +149,8 @@ inline uint32_t transposed(uint32_t word)
 
 /*
  * Fragments by the definition of the instruction: a's register i of lane 4g + c has `each` elements of row g
- * (i even) or g + 8, b's register i those of column g; both begin at element each * c of half i / 2 (b: i) of
- * K, which has 4 * each elements. element(word, e) takes one out.
+ * (i even) or g + 8, b's register i has `each` elements of column g; both begin at element each * c of half i
+ * / 2 (b: i) of K, which has 4 * each elements. element(word, e) takes one out.
  */
 template <class Sum, class Element>
 inline void multiply_fragments(const emulated_words (&a)[2], const emulated_words &b, unsigned halves,

@@ -149,7 +149,7 @@ int take(void **out, size_t size)
     void *memory = aligned_alloc(256, (size + 255) / 256 * 256);
     if (!memory)
         return OUT_OF_MEMORY;
-    memset(memory, 0xa5, size); /* nobody may count on zeros */
+    memset(memory, 0xa5, size); /* new memory is not zero */
     taken[(uint64_t)memory] = size;
     control.taken += size;
     *out = memory;

@@ -30,7 +30,7 @@ struct fake_cuda {
     enum fake_failure failure;
     unsigned stall_round, stalled_block;
     unsigned rounds; /* of the scheduler, in the last launch of the decode kernel that did not stall */
-    unsigned long longest_ns; /* of all launches that take a step, and those of the same graph */
+    unsigned long longest_ns; /* of all launches that take a step, and of the launches of the same graph */
     uint64_t round_ns;        /* duration of a round */
 
     int contexts; /* users of the primary context */

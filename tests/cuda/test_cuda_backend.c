@@ -72,7 +72,7 @@ static struct early_logits *early_logits(const char *path, const char *backend, 
     return kept;
 }
 
-/* Relative distance of the logits from those of the CPU. */
+/* Relative distance of the logits from the CPU's logits. */
 static double early_error(
     const char *path, const char *backend, uint32_t part, enum activation_rounding rounding)
 {
@@ -430,8 +430,8 @@ static void prompts(void **state)
     }
 }
 
-/* Tokens that look at so many positions that several blocks share a head: by lanes, and by tensor cores with
- * heads of both sizes. */
+/* Tokens that attend to so many positions that several blocks share a head: by lanes, and by tensor cores
+ * with heads of both sizes. */
 static void contexts(void **state)
 {
     (void)state;
@@ -461,7 +461,7 @@ static void states(void **state)
     }
 }
 
-/* ---- Tokens that were not computed whole: what they leave behind is for nobody ---- */
+/* ---- Tokens that were not computed whole: their partial results are never read ---- */
 
 enum {
     TAGS = 6,    /* of tagged words, before they repeat */

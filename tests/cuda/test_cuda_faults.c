@@ -44,7 +44,7 @@ static void every_call_of_opening(void **state)
             salvo_engine_close(engine);
             if (!reached)
                 break;
-            continue; /* a call whose failure harms nobody, such as a release */
+            continue; /* a call whose failure has no effect, such as a release */
         }
         assert_null(engine);
         assert_int_equal(SALVO_ERROR_DEVICE, status);

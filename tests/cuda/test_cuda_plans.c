@@ -151,7 +151,7 @@ static void check_addresses(const struct cuda_tables *tables)
     test_free(checked);
 }
 
-/* Matmuls whose input is mixed with that of the token before read the state of their own token_shift. */
+/* Matmuls whose input is mixed with the previous token's input read the state of their own token_shift. */
 static void check_shifts(const struct executor *executor)
 {
     const struct cuda_tables *tables = &executor->single.tables;

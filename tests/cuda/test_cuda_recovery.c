@@ -179,7 +179,7 @@ static void three_steps(
     fixture_close(&fixture);
 }
 
-/* The ring has eight entries: the results of eight steps are kept, those before them are not. */
+/* The ring has eight entries: the results of the last eight steps are kept. */
 static void old_tickets(void **state)
 {
     (void)state;
@@ -241,7 +241,7 @@ static void other_users(void **state)
         struct fixture first = open_session("llama-tiny", true), second = open_session("llama-tiny", true);
         struct text text = {.size = 0}, other = {.size = 0};
         logged[0] = 0;
-        fake->contexts++; /* somebody else's */
+        fake->contexts++; /* another user of the context */
         assert_int_equal(3, fake->contexts);
         ASSERT_OK(generate(first.session, &text));
         if (lost) {

@@ -35,7 +35,7 @@ static float random_float(float lowest, float highest)
     return lowest + (highest - lowest) * (float)next_random(1u << 24) * 0x1p-24f;
 }
 
-/* Logits: peaked as those of a model, flat, with many ties, or with NaN and infinities. */
+/* Logits: peaked like a model's, flat, with many ties, or with NaN and infinities. */
 static void fill_logits(float *logits, uint32_t vocabulary)
 {
     const uint32_t kind = next_random(8);
@@ -168,7 +168,7 @@ static bool is_near(float a, float b)
     return a == b || fabsf(a - b) < 1e-3f;
 }
 
-/* Log-probabilities are those of the unmodified logits; what was not asked for is not written. */
+/* Log-probabilities are computed from the unmodified logits; only the requested ones are written. */
 static void check_logprobs(uint32_t vocabulary, uint32_t row, int32_t chosen)
 {
     const struct cuda_sampler *sampler = &f.step.runs[row].sampler;

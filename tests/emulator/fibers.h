@@ -1,7 +1,7 @@
 /*
- * Fibers that run device code on the host: every thread of a block is a fiber that runs until it has to meet
- * others, at a barrier or in an exchange of 32 neighbouring threads. cuda/emulator.h and metal/msl.h give it
- * the names of CUDA and of Metal.
+ * Fibers that run device code on the host: every thread of a block is a fiber that runs until it has to wait
+ * for others, at a barrier or in an exchange of 32 neighbouring threads. cuda/emulator.h and metal/msl.h give
+ * it the names of CUDA and of Metal.
  *
  *     emulate({.blocks = 3, .threads = 64, .shared_bytes = 1024}, [&] { kernel(arguments); });
  *
@@ -47,7 +47,7 @@ struct emulator_options {
     unsigned stall_round = 0, stalled = 0; /* rounds count from 1; 0: no block stalls */
 };
 
-/* A barrier of some threads: those that arrive early wait until the generation changes. */
+/* A barrier of some threads: early threads wait until the generation changes. */
 struct emulator_meeting {
     uint32_t mask = 0; /* of lanes */
     unsigned arrived = 0, generation = 0;
@@ -144,7 +144,7 @@ class emulator_machine
     {
         if (!options.together)
             fail("a cluster whose blocks run one after the other");
-        clusters.resize(options.blocks); /* once: nobody waits yet */
+        clusters.resize(options.blocks); /* once: no thread waits yet */
         meet(clusters[running->block / size], size * options.threads);
     }
 
@@ -263,7 +263,7 @@ class emulator_machine
         return !fiber.ended && (!fiber.awaited || fiber.awaited->generation != fiber.awaited_generation);
     }
 
-    /* One round of all fibers that can run, except those of a block that stalls; whether there was any. */
+    /* One round of all fibers that can run, except the fibers of a stalled block; returns whether one ran. */
     bool run_round(bool stalls)
     {
         const size_t count = fibers.size();

@@ -26,7 +26,7 @@ void fake_http_leave(void);
 
 /* Waits for a function that was posted and runs it. */
 void fake_http_step(void);
-/* Runs those that were posted so far. */
+/* Runs the functions that were posted so far. */
 void fake_http_finish(void);
 
 #endif

@@ -75,7 +75,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) // NOLINT(readability-non-cons
         .size = sizeof options, .backend = "cpu", .context = CONTEXT, .sessions = SESSIONS, .threads = 1};
     (void)argc;
     (void)argv;
-    __lsan_disable(); /* the engine stays, and is partly in memory where no leak check looks */
+    __lsan_disable(); /* the engine stays open; LeakSanitizer does not see all references to it */
     model = (struct api_model){.id = "fuzz", .model = open_model(), .options = &options};
     model.defaults = (struct api_defaults){.sampler = SALVO_SAMPLER_INIT, .max_tokens = ANSWER};
     model.defaults.sampler.seed = 1;

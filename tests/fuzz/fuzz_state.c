@@ -122,7 +122,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) // NOLINT(readability-non-cons
         .gate_rank = 2};
     (void)argc;
     (void)argv;
-    __lsan_disable(); /* the engines stay, and are partly in memory where no leak check looks */
+    __lsan_disable(); /* the engines stay open; LeakSanitizer does not see all references to them */
     sessions[0] = open_session(&llama);
     sessions[1] = open_session(&rwkv7);
     __lsan_enable();
@@ -229,8 +229,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 /* ---- The mutator ---- */
 
-/* Most files should come further than to the question whose they are: the model's identity is put right, and
- * often the size; sometimes the version is that of old files. */
+/* Most files should pass the check of the model: its hash is corrected, often the size as well; sometimes the
+ * version is an old one. */
 static void repair(uint8_t *data, size_t size, unsigned seed)
 {
     if (size < 1 + STATE_HEADER || seed % 8 == 0)

@@ -323,7 +323,7 @@ struct worker {
     bool failed;
 };
 
-/* Writes random texts; their tokens must be those that the mask allows. */
+/* Writes random texts; the mask must allow their tokens. */
 static void *write_texts(void *argument)
 {
     struct worker *worker = argument;

@@ -219,7 +219,7 @@ static void test_masks(void **state)
     free(writer.text);
 }
 
-/* Items that are there already, and those that could become nothing else, are left out. */
+/* The mask excludes items that are in the array, and prefixes that could only become such an item. */
 static void test_unique_items(void **state)
 {
     (void)state;

@@ -15,7 +15,7 @@ float random_extreme(void);         /* any float: NaN, infinities, denormals, ze
 uint16_t random_half(bool extreme); /* f16, of sane size unless extreme */
 void random_bytes(void *to, size_t bytes);
 
-/* Memory of exactly this size, filled with NaN (0xFF), with guards around it that guarded_free looks at. */
+/* Memory of exactly this size, filled with NaN (0xFF), with guards around it that guarded_free checks. */
 void *guarded_new(size_t bytes);
 void guarded_free(void *memory);
 

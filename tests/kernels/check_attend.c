@@ -180,7 +180,7 @@ static void check_page(const struct cpu_kernels *kernels, const struct cpu_kerne
     float *scores = guarded_new(count * PAGE_POSITIONS * sizeof *scores);
     kernels->attend_page(page, got.query, count, cap, scores);
     guarded_free(scores);
-    for (size_t i = 0; i < count; i++) { /* one at a time: the bits do not depend on the company */
+    for (size_t i = 0; i < count; i++) { /* one at a time: the bits do not depend on the other rows */
         float alone[PAGE_POSITIONS];
         scalar->attend_page(page, &want.query[i], 1, cap, alone);
         check_same_floats("maximum", &got.query[i].maximum, &want.query[i].maximum, 1);

@@ -203,7 +203,7 @@ struct q8_case {
     const uint8_t *packed;
     const float *x; /* [tile_tokens][k] */
     unsigned terms;
-    bool mixed; /* tokens of one term among those of two */
+    bool mixed; /* tokens with one term among tokens with two */
 };
 
 /* Weight tiles times an activation tile, in one piece or in two. */

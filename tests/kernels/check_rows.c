@@ -169,7 +169,7 @@ static double ulps_off(float got, double want)
     return fabs(got - want) / ldexp(1, exponent - 24 < -149 ? -149 : exponent - 24);
 }
 
-/* Every `step`th of the floats from 2^-30 to 2^8 in magnitude, and fewer of those where little happens. */
+/* Every `step`th of the floats from 2^-30 to 2^8 in magnitude, and fewer of the others. */
 static void check_accuracy(const struct cpu_kernels *kernels, uint32_t step)
 {
     enum { CHUNK = 1024 };

@@ -13,8 +13,8 @@ struct fake_metal {
     unsigned long dispatches, barriers, encoders;
     unsigned long quick_rows, quick_simdgroups, quick_dispatches; /* matmuls of this shape take less time */
     unsigned long ignore_barrier;                                 /* the nth barrier does nothing; 0: none */
-    unsigned long live_objects;                                   /* without those of the runtime itself */
-    unsigned long memory; /* recommendedMaxWorkingSetSize, maxBufferLength */
+    unsigned long live_objects; /* without the objects of the runtime itself */
+    unsigned long memory;       /* recommendedMaxWorkingSetSize, maxBufferLength */
     unsigned long largest_buffer;
     unsigned long violations; /* of the rules of Metal, races among them */
     char first_violation[256];

@@ -119,8 +119,8 @@ static enum salvo_status generate(struct fixture *fixture, uint32_t count, uint3
 }
 
 /* Each command buffer of a generation is lost, and each command buffer or encoder cannot be made, while the
- * host looks for ids of the one before. The tokens up to there are kept, and are those of a device that
- * works. */
+ * host checks for ids of the previous one. The tokens up to there are kept, and equal the tokens of a device
+ * that works. */
 static void a_generation_survives_any_loss(void **state)
 {
     (void)state;
@@ -222,6 +222,6 @@ int main(void)
         cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
     };
     fake_metal()->records_races =
-        0; /* other tests look for races; here the engine is opened hundreds of times */
+        0; /* other tests check for races; here the engine is opened hundreds of times */
     return RUN_CHOSEN_TESTS(tests, NULL);
 }

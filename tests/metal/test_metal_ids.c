@@ -78,14 +78,14 @@ static void ids_arrive_while_their_command_buffer_runs(void **state)
     (void)generate(&fixture, 0);
     const unsigned long between = fake_metal()->interruptions;
     const struct arrivals late = generate(&fixture, 0);
-    assert_int_equal(between, fake_metal()->interruptions); /* nobody looked */
+    assert_int_equal(between, fake_metal()->interruptions); /* the host has not checked */
     assert_true(moments_of(&late) <= 1 + COUNT / AHEAD);
     assert_memory_equal(early.ids, late.ids, sizeof early.ids);
     fixture_close(&fixture);
 }
 
-/* A recurrent model submits a step when the one before it has ended, so that those of the last step alone are
- * seen early; all are those of one step each. */
+/* A recurrent model submits a step when the one before it has ended, so that only ids of the last step are
+ * seen early; all ids equal those of submissions with one token. */
 static void ids_of_a_recurrence(void **state)
 {
     (void)state;

@@ -6,7 +6,7 @@
 
 enum { TURNS = 1000 };
 
-/* Other tests look for races; here they would take hours. */
+/* Other tests check for races; here the check would take hours. */
 static int ignore_races(void **state)
 {
     (void)state;

@@ -66,7 +66,7 @@ static void smollm2_knows_a_capital(void **state)
     const char *path = default_model_path();
     if (!path)
         skip();
-    fake_metal()->records_races = 0; /* other tests look for races, with smaller models */
+    fake_metal()->records_races = 0; /* other tests check for races, with smaller models */
     struct fixture fixture = open_on(path, "metal");
     char *text = continued(&fixture, "The capital of France is", 5);
     assert_string_equal(" Paris.\n\nThe", text);

@@ -38,7 +38,7 @@ static void many_rows_agree_with_the_cpu(void **state)
 static void split_attention_agrees_with_the_cpu(void **state)
 {
     (void)state;
-    fake_metal()->records_races = 0; /* test_metal looks for races of these dispatches */
+    fake_metal()->records_races = 0; /* test_metal checks these dispatches for races */
     verify("llama-tiny", "F32", SALVO_KV_F16, METAL_SPLIT_POSITIONS + 30);
     fake_metal()->records_races = 1;
 }

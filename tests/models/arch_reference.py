@@ -1,6 +1,6 @@
 """The logits of every architecture in float64, written from the definitions of the models and not from the C sources.
 
-Keys and tensors are those of a GGUF file: keys without the architecture's name, matrices as [rows][columns]. All
+Keys and tensors are named as in a GGUF file: keys without the architecture's name, matrices as [rows][columns]. All
 positions are computed at once; state is kept nowhere.
 """
 import numpy as np
@@ -39,7 +39,7 @@ PAIRS_OF_NEIGHBOURS = ("llama", "smollm3")
 
 
 def yarn_ramp(dimensions, base, first_context, fast, slow):
-    """0 for the pairs that keep their frequency, 1 for those that are interpolated (Peng et al. 2023, appendix A)."""
+    """0 for the pairs that keep their frequency, 1 for interpolated pairs (Peng et al. 2023, appendix A)."""
     def pair_with(turns):
         return dimensions * np.log(first_context / (turns * 2 * np.pi)) / (2 * np.log(base))
     low = max(np.floor(pair_with(fast)), 0)

@@ -38,7 +38,7 @@ struct executor {
     bool refuses_next;
     size_t mask_words;
     uint32_t next[MOST_SLOTS];      /* position where a queued run has to begin; 0: ended */
-    uint32_t live_rows[MOST_SLOTS]; /* logits row of the CPU's step for that of the last job */
+    uint32_t live_rows[MOST_SLOTS]; /* row of logits in the CPU's step, for each row of the last job */
     unsigned most_in_flight, random;
     busy_hook hook;
     void *hook_user;

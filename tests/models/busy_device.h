@@ -16,7 +16,7 @@ enum busy_fate {
     BUSY_LOST_AFTER,  /* the submission is lost, and what it computed is in the device's state */
 };
 
-/* Called by the device's thread before it computes tokens from `position` on, or looks for a cancel. */
+/* Called by the device's thread before it computes tokens from `position` on, or checks for a cancel. */
 typedef enum busy_fate (*busy_hook)(void *user, uint32_t position);
 
 /* Puts it in place of the engine's backend, which must be the CPU's; closed with the engine. */

@@ -142,7 +142,7 @@ static void check_new_start(const struct fixture *fixture, const int32_t *ids)
     free(expected);
 }
 
-/* Tokens that are computed ahead, several in a submission, are those of one submission each. */
+/* Tokens that are computed ahead, several in a submission, equal the tokens of one submission each. */
 static void check_ahead(const struct fixture *fixture, const int32_t *ids)
 {
     enum { COUNT = 24 };

@@ -47,7 +47,7 @@ static const char *file_path(const char *shape, const char *mix, const char *end
     return path;
 }
 
-/* `vocabulary` 0: that of the shape. */
+/* `vocabulary` 0: the vocabulary of the shape. */
 static void make_model(const char *shape_name, const char *mix_name, uint32_t vocabulary, const char *path)
 {
     const struct model_shape *shape = model_shapes;

@@ -35,7 +35,7 @@ uint8_t *saved_state(struct salvo_session *session, size_t *out_size);
 /* Bytes that the keys and values of `positions` positions add to a saved state. The session is empty. */
 size_t saved_kv_size(const struct fixture *fixture, uint32_t positions);
 
-/* [count] ids that look random; the same for the same `seed`. */
+/* [count] pseudo-random ids; the same for the same `seed`. */
 int32_t *some_ids(uint32_t count, uint32_t vocabulary, uint64_t seed);
 
 /* Logits after each id, [count][vocabulary]: all at once, or by feeding chunks of the given size, of which

@@ -1,6 +1,6 @@
 """llama.cpp's C interface, as far as tests need it, in the library that the package xllamacpp carries.
 
-The layout of its structs is that of the version in tests/requirements.txt; defaults in the wrong places are an error.
+The layout of its structs belongs to the version in tests/requirements.txt; defaults in the wrong places are an error.
 """
 import ctypes
 import glob

@@ -30,7 +30,7 @@ struct checks {
 
 /* ---- Masks ---- */
 
-/* All bits beyond the vocabulary are set: nobody may look at them. */
+/* All bits beyond the vocabulary are set: no backend may read them. */
 static void allow_only(const struct checks *checks, uint32_t *mask, int32_t id)
 {
     memset(mask, 0, checks->words * sizeof *mask);
@@ -467,7 +467,7 @@ static void compare_score(void *user, const struct sampling_logprob *logprobs)
     check_logprobs(scored->checks, &row);
 }
 
-/* Parts of one token and of many, behind tokens that are there already; the logits are those of steps that
+/* Parts of one token and of many, after tokens that are there already; the logits equal those of steps that
  * begin and end at the same tokens. */
 static void check_scores(struct checks *checks, const int32_t *ids, uint32_t count)
 {

@@ -5,9 +5,9 @@
 #include "engine_fixture.h"
 
 /* Steps of several runs, each with its own mask, sampler and log-probabilities, and steps of one token;
- * resident masks; scores of tokens that are given. Ids are compared with those that the reference chooses
- * from the logits of the same run, log-probabilities with those computed here in float64. The engine has
- * three sessions, one of them open, and a batch of at least 24. */
+ * resident masks; scores of tokens that are given. Ids are compared with the reference's choice from the
+ * logits of the same run, log-probabilities with values computed here in float64. The engine has three
+ * sessions, one of them open, and a batch of at least 24. */
 void check_masks(struct fixture *fixture);
 
 #endif

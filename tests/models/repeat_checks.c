@@ -48,8 +48,8 @@ static void fill_stop_ids(const int32_t *list, uint32_t count, int32_t stop_ids[
     }
 }
 
-/* The stop ids of one run fill the step, so that the device does not know those of the other. Both sessions
- * have 2 * TOKENS of their expected ids. */
+/* The stop ids of one run fill the step, so that the device does not know the other run's stop ids. Both
+ * sessions have 2 * TOKENS of their expected ids. */
 static void check_unknown_stop(
     struct salvo_engine *engine, struct salvo_session *const sessions[2], const int32_t *const expected[2])
 {

@@ -23,7 +23,7 @@ const char *scheduler_model_path(size_t index)
     return path;
 }
 
-/* The state of two pages less that of one. */
+/* The bytes of a state of two pages minus a state of one. */
 size_t scheduler_page_bytes(const struct fixture *fixture)
 {
     int32_t *ids = some_ids(2 * PAGE, fixture->vocabulary, 1);

@@ -234,9 +234,7 @@ static void write_script(struct script *script)
     }
     while (script->stop_count < 2 && one_in(3))
         script->stops[script->stop_count++] = stops[next_random(sizeof stops / sizeof *stops)];
-    const size_t stop_ids = one_in(3)   ? next_random(3)
-                            : one_in(8) ? 40
-                                        : 0; /* more than a device looks for */
+    const size_t stop_ids = one_in(3) ? next_random(3) : one_in(8) ? 40 : 0; /* more than a device checks */
     while (script->stop_id_count < stop_ids)
         script->stop_ids[script->stop_id_count++] = (int32_t)next_random(SAMPLE_START);
     unsigned *const acts[] = {&script->ends_at, &script->cancels_at, &script->changes_sampler_at,

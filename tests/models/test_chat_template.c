@@ -110,7 +110,7 @@ static void merges_do_not_see_where_text_came_from(void **state)
 
 static char user_defined_path[64];
 
-/* The fixture's vocabulary, or that of RWKV, with "<|im_start|>" and "<|im_end|>" as user-defined tokens. */
+/* The fixture's vocabulary, or RWKV's, with "<|im_start|>" and "<|im_end|>" as user-defined tokens. */
 static void open_user_defined(bool rwkv)
 {
     struct text_sample sample = {.user_defined = true};

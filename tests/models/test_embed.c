@@ -1,4 +1,4 @@
-/* Embeddings: chunks, company, poolings and norms, memory that does not suffice, and refused arguments.
+/* Embeddings: chunks, texts that share steps, poolings and norms, too little memory, and refused arguments.
  * Values are compared with references by test_arch_embeddings.py. */
 #include "cmocka_test.h"
 #include "engine_fixture.h"
@@ -68,8 +68,8 @@ static void embed_all(struct many *many, const struct salvo_embed_options *optio
         assert_int_equal(0, salvo_session_position(many->sessions[i]));
 }
 
-/* Alone in one chunk; in company in chunks; from few pages, so that texts wait for each other; with a prefix
- * cache, from which nothing is taken. */
+/* Alone in one chunk; with other texts in chunks; with few pages, so that texts wait for each other; with a
+ * prefix cache, which is not used. */
 static void check_company(const char *shape)
 {
     const struct salvo_engine_options kinds[] = {

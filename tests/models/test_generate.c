@@ -64,7 +64,7 @@ static void stop_strings_are_held_back(void **state)
         STOPS("\n\n"), PASSAGES({"one\n", "one"}, {"two\n", "one\ntwo"}, {"\n", "one\ntwo"}), true);
 }
 
-/* The stop string that is complete first ends the text, the longest of those that end together. */
+/* The stop string that is complete first ends the text; among stop strings that end together, the longest. */
 static size_t end_by_definition(const char *text, const char *const *stops, size_t stop_count, bool *stopped)
 {
     const size_t size = strlen(text);

@@ -1,8 +1,8 @@
 /*
  * Sessions in random orders of events: tokens are fed, chosen, taken back, copied, saved, restored and begun
  * from the prefix cache, in engines of every size of KV memory. After each event a session has the tokens
- * that it should have, and at times its logits must be those of a session that computed all of them at once.
- * test_orders FIRST_SEED COUNT tries others.
+ * that it should have, and at times its logits must equal the logits of a session that computed all tokens at
+ * once. test_orders FIRST_SEED COUNT tries others.
  */
 #include "busy_device.h"
 #include "cmocka_test.h"
@@ -289,7 +289,8 @@ static void mark(struct world *world, struct shadow *shadow)
     ASSERT_OK(salvo_session_mark(shadow->session));
 }
 
-/* The last token is computed again; its logits and the next ids are those of a session without a past. */
+/* The last token is computed again; its logits and the next ids equal those of a new session with the same
+ * tokens. */
 static void check(struct world *world, struct shadow *shadow)
 {
     if (shadow->count == 0)

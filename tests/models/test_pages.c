@@ -98,7 +98,7 @@ static void pages_come_and_go_with_tokens(void **state)
     fixture_close(&fixture);
 }
 
-/* Generation asks for several tokens at once; the pages of those that were not kept are given back. */
+/* Generation asks for several tokens at once; the pages of dropped tokens are given back. */
 static void generation_gives_back_what_it_does_not_keep(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 """`salvo perplexity` against its definition, with logits of llama.cpp. The argument is the program salvo.
 
-With --second-half the definition is that of llama.cpp's own tool: the text, after the token that begins texts, is cut into
+With --second-half the definition is the one of llama.cpp's own tool: the text, after the token that begins texts, is cut into
 windows, and an incomplete one is left out; each window's first token gives way to the one that begins texts, where the
 model wants one; tokens of the second half are scored, but not the first of them.
 """

@@ -54,8 +54,8 @@ static float *logits_alone(const struct fixture *alone, const int32_t *ids, uint
     return logits;
 }
 
-/* Begins the session with a prompt, whose logits and next tokens must be those without a cache; returns how
- * many tokens were found. */
+/* Begins the session with a prompt, whose logits and next tokens must be the same as without a cache; returns
+ * the number of cached tokens. */
 static uint32_t check_prompt(struct salvo_session *session, const struct fixture *alone, const int32_t *ids,
     uint32_t count, uint32_t answer)
 {
@@ -77,8 +77,8 @@ static uint32_t check_prompt(struct salvo_session *session, const struct fixture
     return cached;
 }
 
-/* Prompts that share their beginnings with those of sessions that are closed. Penalties count the ids of the
- * part that was found. */
+/* Prompts that share their prefixes with prompts of closed sessions. Penalties count the ids of the cached
+ * part. */
 static void a_hit_has_the_bits_of_computing(void **state)
 {
     (void)state;
@@ -301,7 +301,7 @@ static void pages_before_those_of_a_session_are_given_up(void **state)
     fixture_close(&alone);
 }
 
-/* The pages that it is written to are in the cache, and so are those behind them. */
+/* The pages that it is written to, and the pages after them, are in the cache. */
 static void a_state_is_restored_over_pages_of_the_cache(void **state)
 {
     (void)state;

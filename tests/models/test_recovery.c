@@ -44,8 +44,8 @@ static enum salvo_status generate(
     return salvo_session_generate(session, &options, result);
 }
 
-/* An undisturbed session: prompt and generated tokens, [COUNT]; and the logits of the first token fed once
- * more to a session that was fed those tokens. They are computed once for each shape. */
+/* An undisturbed session: prompt and generated tokens, [COUNT]; and the logits of the first token, fed again
+ * after all these tokens. They are computed once for each shape. */
 struct expected {
     int32_t *ids;
     float *logits;
@@ -87,7 +87,8 @@ static int free_expected(void **state)
     return 0;
 }
 
-/* Generates up to COUNT; then the tokens are those expected, and the state gives the expected logits. */
+/* Generates up to COUNT; the tokens must be the expected ones, and the state must give the expected logits.
+ */
 static void assert_goes_on(struct fixture *fixture, const struct expected *expected)
 {
     struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;

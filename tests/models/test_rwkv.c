@@ -33,7 +33,7 @@ static uint32_t read_ids(const char *path, int32_t *ids, uint32_t most)
     return count;
 }
 
-/* The largest difference between the last `rows` rows of logits and those of a file. */
+/* The largest difference between the last `rows` rows of logits and the rows of a file. */
 static double worst_difference(
     const char *model, const char *expected_path, const int32_t *ids, uint32_t count, uint32_t rows)
 {
@@ -171,8 +171,8 @@ static float *logits_after(struct salvo_session *session, const int32_t *ids, ui
     return logits;
 }
 
-/* Far enough for snapshots to be taken, thinned out and missed. Expected logits are those of a session that
- * never goes back. */
+/* Far enough for snapshots to be taken, thinned out and missed. The expected logits come from a session
+ * without a rollback. */
 static void rolling_back_gives_the_state_of_the_tokens_kept(void **state)
 {
     (void)state;

@@ -285,7 +285,7 @@ static bool count_masks(void *user, const int32_t *tokens, size_t count, uint32_
     return true;
 }
 
-/* Tokens 2 to 5 and from 7 on are those of the other request, as many as there may be. */
+/* Tokens 2 to 5 and from 7 on are copied from the other request, as many as fit. */
 static size_t force_others(void *user, const int32_t *tokens, size_t count, int32_t *ids, size_t capacity)
 {
     const struct record *record = user;
@@ -483,7 +483,7 @@ static void a_device_that_fails_fails_what_is_in_flight(void **state)
     }
 }
 
-/* A request whose events nobody reads computes no more than may be unread, which may be any number. */
+/* A request whose events are not read computes at most `unread` tokens, for any value of `unread`. */
 static void unread_events_are_bounded(void **state)
 {
     (void)state;

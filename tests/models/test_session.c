@@ -286,7 +286,7 @@ static void nonsense_is_refused_by_name(void **state)
     fixture_close(&fixture);
 }
 
-/* Logits are those of the last step: another session's step takes their place. */
+/* Logits belong to the last step: another session's step replaces them. */
 static void logits_belong_to_the_last_step(void **state)
 {
     (void)state;

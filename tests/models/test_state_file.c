@@ -95,8 +95,8 @@ static void a_loaded_session_can_be_rolled_back(void **state)
     unlink(path);
 }
 
-/* A short one, too, for which nobody has taken a snapshot yet: going back by a token or two begins at the end
- * of the state that was loaded. */
+/* A short state too, which has no snapshot yet: a rollback by one or two tokens begins at the end of the
+ * loaded state. */
 static void a_loaded_session_goes_back_to_its_end(void **state)
 {
     (void)state;

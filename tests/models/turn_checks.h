@@ -40,7 +40,7 @@ static inline void round_alike(const struct fixture *cpu, const struct fixture *
 }
 
 /* Compares turns with the CPU, which reads all ids in one pass: the distributions within the limit of
- * `salvo verify`, the likeliest ids where they have a margin. Returns the number of those. */
+ * `salvo verify`, the likeliest ids where they have a margin. Returns the number of compared ids. */
 static inline uint32_t check_likeliest(
     const struct fixture *cpu, const int32_t *ids, uint32_t count, const struct turns *turns)
 {

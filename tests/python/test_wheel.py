@@ -38,7 +38,7 @@ class Wheel(unittest.TestCase):
         venv.create(environment, with_pip=False)
         cls.python = os.path.join(environment, "bin", "python")
         run(sys.executable, "-m", "pip", "--python", cls.python, "install", "-q", "--no-deps", "--no-index", cls.wheel)
-        # NumPy and Pydantic are those of the tests' environment; the package is the one that was installed.
+        # NumPy and Pydantic come from the tests' environment; the package is the installed one.
         cls.packages, = glob.glob(f"{environment}/lib/python*/site-packages")
         with open(os.path.join(cls.packages, "tests.pth"), "w") as file:
             file.write(sysconfig.get_paths()["purelib"] + "\n")

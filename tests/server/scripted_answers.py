@@ -26,7 +26,7 @@ class Scripted(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/"
 
     def stop(self):
-        """As the end of a process: open connections are closed too, also those that wait for another request."""
+        """Like the end of a process: all open connections are closed, also idle ones."""
         self.shutdown()
         self.server_close()
         for connection in list(self.connections):

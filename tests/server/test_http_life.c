@@ -130,7 +130,7 @@ static void test_slow_reader(void **state)
     fixture_stop(&fixture);
 }
 
-/* Streams that nobody reads: each holds its limit and no more, until the write timeout ends it. */
+/* Streams whose clients do not read: each buffers at most its limit, until the write timeout ends it. */
 static void test_readers_that_do_not_read(void **state)
 {
     enum { READERS = 50 };

@@ -1,4 +1,4 @@
-"""`salvo serve` over HTTP: statuses, the forms of answers, and that answers are those of `salvo run`."""
+"""`salvo serve` over HTTP: statuses, the forms of answers, and answers that equal those of `salvo run`."""
 
 import json
 import math
@@ -376,7 +376,7 @@ class Probabilities(Serving):
         self.assertEqual([len(token["top_logprobs"]) for token in content], [2] * 6)
 
     def test_scores_of_a_prompt(self):
-        """As evaluation harnesses ask: the scores of a text's tokens are those they had when they were generated."""
+        """As evaluation harnesses ask: the tokens of a text have the same scores as when they were generated."""
         prompt = self.ok("/tokenize", {"content": PROMPT, "add_special": True}).json["tokens"]
         made = self.complete(temperature=0, n_predict=8, n_probs=1, return_tokens=True)
         for more in ({"max_tokens": 0}, {"max_tokens": 1}):

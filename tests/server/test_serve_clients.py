@@ -75,7 +75,7 @@ class Clients(Serving):
         self.assertEqual("".join(part.content for part in chat.stream("Tell me a story")), whole.content)
 
     def test_embeddings(self):
-        """The client asks for base64 unless told otherwise; LangChain sends token ids of another vocabulary unless told otherwise."""
+        """By default the client asks for base64, and LangChain sends token ids of another vocabulary."""
         texts = ["Once upon a time", "a dog"]
         packed = self.client.embeddings.create(model="any", input=texts)
         plain = self.client.embeddings.create(model="any", input=texts, encoding_format="float")

@@ -14,7 +14,7 @@ SCHEMA = {"type": "object", "properties": {"kind": {"enum": ["cat", "dog"]}}, "r
 
 
 def without_repeats(events):
-    """Names of events, those that follow each other once."""
+    """Names of events, without repetitions in a row."""
     return [name for name, _ in itertools.groupby(name for name, _ in events)]
 
 

@@ -41,7 +41,7 @@ static char folder[64] = "/tmp/salvo-shapes-XXXXXX";
 static int run_here(const struct job *job)
 {
     const struct shape_case made = shape_case_make(job->seed);
-    alarm(SECONDS_OF_A_CASE); /* a hang ends before the limit of ctest, and its seed is told */
+    alarm(SECONDS_OF_A_CASE); /* a hang ends before the time limit of ctest, so that its seed is printed */
     const struct shape_result result = shape_run(&made, backend, job->path);
     return write(job->pipe, &result, sizeof result) == (ssize_t)sizeof result ? 0 : 1;
 }

@@ -56,7 +56,7 @@ static uint32_t random_vocabulary(uint64_t *state)
     }
 }
 
-/* Small ones, those that models have, and any; a few that are refused. */
+/* Small sizes, sizes of published models, and random ones; a few are refused. */
 static uint32_t random_head_size(uint64_t *state, uint32_t most)
 {
     if (one_in(state, 40))

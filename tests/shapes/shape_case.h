@@ -18,7 +18,7 @@ struct shape_case {
 /* A well-formed file, which a backend runs or refuses by name. */
 struct shape_case shape_case_make(uint64_t seed);
 
-/* One line for whoever looks at a failure. */
+/* One line that describes the case, for a failure. */
 void shape_case_describe(const struct shape_case *made, char *text, size_t size);
 
 /* 0 .. below-1. */

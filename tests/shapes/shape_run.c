@@ -1,8 +1,8 @@
 /*
  * Two engines of one file go through the same events: prompts in odd chunks, decoding, rollbacks, states
- * saved and restored, until the context is full. The CPU's logits and ids are those of cpu:scalar to the last
- * bit. Other backends round differently: each group of ops is held against the tolerance of `verify`, and the
- * events against its bound for models that run free.
+ * saved and restored, until the context is full. The CPU's logits and ids equal those of cpu:scalar to the
+ * last bit. Other backends round differently: each group of ops is compared within the tolerance of `verify`,
+ * and the events against its bound for models that run free.
  */
 #include "shape_run.h"
 

@@ -139,7 +139,7 @@ def unknown_names():
         yield from line.split(";")
 
 
-# Lists that the template has written itself change, as in llama.cpp; those of the conversation do not, as above.
+# Lists that the template has written itself can be changed, as in llama.cpp; lists of the conversation cannot, as above.
 CHANGES = [
     "{% set a = [1, 'b'] %}{% set _ = a.append(none) %}{{ a }}{{ a.pop() }}{{ a.pop(0) }}{{ a }}{{ a.append('c') }}{{ a|length }}",
     "{% set n = namespace(ids=[]) %}{% for i in range(3) %}{% set _ = n.ids.append('id' ~ i) %}{% endfor %}{{ n.ids }}{{ n.ids.pop(0) }}{{ n.ids.pop(-1) }}{{ n.ids }}",

@@ -113,7 +113,7 @@ void put_sample(struct buffer *file, uint32_t version)
     put_data(file, 64, 140);
 }
 
-/* Every item of an array, those of arrays in it too; the sum keeps the compiler from leaving the reads out.
+/* Reads every element of an array, and of arrays in it; the sum keeps the compiler from removing the reads.
  */
 static unsigned touch_value(struct salvo_value value)
 {

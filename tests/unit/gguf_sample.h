@@ -21,7 +21,7 @@ void put_sample(struct buffer *file, uint32_t version);
 
 enum { SAMPLE_ENTRIES = 17, SAMPLE_TENSORS = 3 };
 
-/* Opens, looks at everything that can be reached, closes. Returns what opening returned. */
+/* Opens, reads everything that can be reached, closes. Returns the status of opening. */
 enum salvo_status open_and_touch(const void *bytes, size_t size);
 
 /* Looks at everything that can be reached; the sum has no meaning, but keeps the reads in the program. */

@@ -13,8 +13,8 @@ void sampling_case_logits(float *logits, uint32_t count, float spread, float ste
 /* The logits of a round, and what may be added to them. */
 void sampling_case_fill(unsigned round, uint32_t count, float *logits, float *bias, uint64_t *counter);
 
-/* Every stage with every other. Penalties look back at most `most_recent` tokens; every third round has the
- * bias. */
+/* Every stage with every other. Penalties count at most `most_recent` tokens; every third round has the bias.
+ */
 struct sampler_settings sampling_case_settings(unsigned round, uint32_t most_recent, const float *bias);
 
 #endif

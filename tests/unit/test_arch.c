@@ -342,7 +342,7 @@ static void angles_follow_base_factors_and_scaling(void **state)
     close_both(program, &file);
 }
 
-/* Computed apart from the code, for dimensions 8, base 10000, factor 4, first context 512: pairs that turn 32
+/* Computed without the code, for dimensions 8, base 10000, factor 4, first context 512: pairs that turn 32
  * times and once within 512 positions are 0.405 and 1.91, so that the mixture runs from pair 0 to pair 2. */
 static void yarn_keeps_high_frequencies(void **state)
 {

@@ -89,7 +89,7 @@ static void make_file(struct gguf_model *file, const char *arch)
 
 /* ---- Right files ---- */
 
-/* Ops by name, those of one layer from its first norm on. */
+/* Names of the ops of one layer from its first norm on. */
 static void assert_ops(const struct program *program, uint32_t first, const char *const *names, size_t count)
 {
     for (size_t i = 0; i < count; i++)

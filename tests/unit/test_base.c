@@ -466,7 +466,8 @@ static void a_mapped_file_is_known_by_any_name(void **state)
     mapped_file_close(&file);
     unlink(name);
     assert_int_equal(mkfifo(name, 0600), 0);
-    assert_int_equal(mapped_file_open(name, &file), SALVO_ERROR_IO); /* at once, though nobody writes to it */
+    assert_int_equal(
+        mapped_file_open(name, &file), SALVO_ERROR_IO); /* at once, though nothing writes to it */
     assert_non_null(strstr(salvo_error(), "not a regular file"));
     unlink(name);
     unlink(path);

@@ -521,7 +521,7 @@ CASE(append_beside_the_recurrence, "rows[embed,l2_norm,kv_append] wkv7[wkv7] row
         add_to_x(p, 5);
     })
 
-/* Only ops of the chain before it, not those of a group before that. */
+/* Only ops of the chain before it, not ops of an earlier group. */
 CASE(recurrence_right_behind_another, "rows[embed] wkv7[l2_norm|wkv7|mul] matmul[matmul;x] rows[add,add]",
     "rows[embed,l2_norm] wkv7[wkv7] rows[mul>x:q8] matmul[matmul] rows[add,add]", {
         build_l2_norm(b, p->b[0], p->x, NO_BUFFER, HEAD, 1e-12f);

@@ -179,7 +179,7 @@ static void values_live_as_long_as_they_are_needed(void **state)
     model_close(&file);
 }
 
-/* x lives throughout; h, the inner buffers and those of a second layer take turns. */
+/* x lives throughout; h, the inner buffers and the buffers of a second layer share memory. */
 static void layers_use_the_same_memory(void **state)
 {
     (void)state;

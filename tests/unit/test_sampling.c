@@ -265,7 +265,7 @@ static void large_vocabularies_agree_too(void **state)
     uint64_t counter = 0;
     for (unsigned round = 0; round < 12; round++) {
         sampling_case_logits(logits, LARGE, 10, round % 2 ? 0.25f : 0, &counter);
-        if (round == 10) { /* every id passes the threshold of those before it */
+        if (round == 10) { /* every id passes the threshold of the ids before it */
             for (uint32_t i = 0; i < LARGE; i++)
                 logits[i] = (float)i * 1e-3f;
         }
@@ -501,7 +501,7 @@ static void check_logprobs(const float *logits, uint32_t vocabulary, int32_t cho
     assert_int_equal(chosen, found[0].id);
     for (uint32_t i = 0; i <= top_count; i++) {
         int32_t id = found[i].id;
-        if (i) { /* the best of those that are not listed yet, by a plain search */
+        if (i) { /* the best id that is not listed yet, by a plain search */
             int32_t best = -1;
             for (uint32_t j = 0; j < vocabulary; j++) {
                 if (!listed[j] && logits[j] > -INFINITY && (best < 0 || logits[j] > logits[best]))

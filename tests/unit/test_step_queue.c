@@ -276,7 +276,7 @@ static void ids_are_not_looked_for_where_they_are_not_shown(void **state)
     assert_int_equal(3, progress_beyond(0, true));
 }
 
-/* A device that fails or is cancelled while the host looks for ids. */
+/* A device that fails or is cancelled while the host checks for ids. */
 static void looking_for_ids_ends(void **state)
 {
     (void)state;

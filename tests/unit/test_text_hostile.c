@@ -201,7 +201,7 @@ static void an_unknown_pre_tokenizer_is_a_warning(void **state)
 }
 
 /*
- * Odd, but not wrong: empty and equal tokens, types nobody knows, scores that are no numbers, half escapes.
+ * Odd, but not wrong: empty and equal tokens, unknown types, scores that are not numbers, incomplete escapes.
  */
 static void oddities_are_taken(void **state)
 {

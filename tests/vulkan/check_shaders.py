@@ -1,5 +1,4 @@
-"""Every module is valid SPIR-V; every baseline shader becomes Metal (MSL 2.3) within what Apple's devices allow. How many
-invocations a workgroup has is a matter of the host: test_vulkan looks at every pipeline."""
+"""Every module is valid SPIR-V; every baseline shader becomes Metal (MSL 2.3) within what Apple's devices allow. The host chooses the number of invocations of a workgroup: test_vulkan checks every pipeline."""
 import re
 import shutil
 import struct
@@ -24,7 +23,7 @@ def run(*command):
 
 
 def constants_of(metal, stem):
-    """Constants by name; None for those that the host chooses and nobody has limited here."""
+    """Constants by name; None for constants that the host chooses and that have no limit here."""
     constants = {name: int(value) for name, value in re.findall(r"constant uint (\w+) = (\d+)u", metal)}
     chosen = r"constant uint (\w+?)(?:_tmp)? (?:\[\[function_constant\(|= SPIRV_CROSS_CONSTANT_ID_)(\d+)"
     for name, number in re.findall(chosen, metal):

@@ -67,11 +67,11 @@ class Checks:
         for call in ("vkCreateQueryPool", "vkGetQueryPoolResults"):
             result = self.run(*bench, "--profile", FAILING_DRIVER_CALL=call)
             assert result.returncode == 1 and f"{call} on " in result.stderr.decode(), (call, result.stderr)
-            result = self.run(*bench, FAILING_DRIVER_CALL=call)  # idle time is not told
+            result = self.run(*bench, FAILING_DRIVER_CALL=call)  # idle time is not printed
             assert result.returncode == 0, (call, result.stderr)
 
     def auto_goes_on_with_the_cpu(self):
-        """Only where nobody named the backend, and it is said."""
+        """Only if no backend was named, and with a message."""
         expected = self.evaluate(backend="cpu").stdout
         assert expected
         for said, lacking in (("vkCreateBuffer on ", {"FAILING_DRIVER_CALL": "vkCreateBuffer"}),

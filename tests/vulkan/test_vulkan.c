@@ -265,7 +265,7 @@ static void a_run_that_misses_its_position_samples_nothing(void **state)
 static void steps_are_on_their_way_together(void **state)
 {
     (void)state;
-    /* Submissions of 40 tokens, of which the first may be there already: on a device that nobody resets. */
+    /* Submissions for 40 tokens; the step of the prompt may have chosen the first one. */
     static const struct {
         uint32_t ahead, least, most;
     } cases[] = {{1, 39, 40}, {5, 8, 8}, {0, 5, 5}};

@@ -17,7 +17,7 @@ enum { POSITION = 40, MOST_CASE = 4 };
 
 static const struct sampler_settings greedy = {.top_p = 1, .repeat_penalty = 1};
 
-/* A session with some ids, whose next step the tests take apart. */
+/* A session with some ids, whose next step the tests examine. */
 static struct fixture open_chooser(const char *shape)
 {
     struct fixture fixture = fixture_open(made_model(shape, "F32"),

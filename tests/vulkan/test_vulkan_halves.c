@@ -1,4 +1,5 @@
-/* Cooperative matrices multiply halves: what is larger than those agrees with the CPU as well. */
+/* Cooperative matrices multiply f16 values: results agree with the CPU also for values beyond the f16 range.
+ */
 #include "vulkan_test.h"
 
 #include "backend/vulkan/vulkan_format.h"

@@ -1,5 +1,5 @@
-/* Programs under the GPU-assisted checks of the Khronos layer, which look at every access of a shader: none
- * lies outside of its buffer. And the checks bite. */
+/* Programs under the GPU-assisted checks of the Khronos layer, which check every access of a shader: none is
+ * outside of its buffer. One test shows that the checks notice such an access. */
 #include "vulkan_test.h"
 
 #include "backend/vulkan/vulkan_executor.h"
@@ -49,7 +49,8 @@ static void sampling_stays_within_its_buffers(void **state)
     fixture_close(&fixture);
 }
 
-/* Norms out of a buffer that is too small: if nobody noticed that, the tests above would mean nothing. */
+/* Norms from a buffer that is too small: the layer must report this, or the tests above would prove nothing.
+ */
 static void an_access_outside_of_a_buffer_is_noticed(void **state)
 {
     (void)state;

@@ -50,7 +50,7 @@ static void a_wait_that_fails(void **state)
     check_loss(vulkan_device_at(0)->features.timeline ? "vkWaitSemaphores" : "vkWaitForFences");
 }
 
-/* Logits that could not be read back are none: neither those of an earlier step nor zeros. */
+/* If logits cannot be read back, there are none: neither the logits of an earlier step nor zeros. */
 static void logits_that_cannot_be_read_back(void **state)
 {
     (void)state;

@@ -13,7 +13,7 @@ enum salvo_status backend_check_step(
 enum salvo_status backend_check_slot(
     const struct backend_options *options, uint32_t slot, uint32_t positions);
 
-/* Whether the results of a step are still available: those of the last `kept` tickets, up to `last`, are. */
+/* Whether the results of a step are still available: the last `kept` tickets, up to `last`, have results. */
 enum salvo_status backend_check_ticket(uint64_t ticket, uint64_t last, uint32_t kept);
 
 #endif

@@ -41,7 +41,7 @@ struct projection {
 };
 struct projection group_projection(const struct program *program, const struct group *group);
 
-/* The ops around a single token's wkv7, if they are those of RWKV-7 and no other op reads their results. */
+/* The ops around a single token's wkv7, if they are the ops of RWKV-7 and no other op reads their results. */
 struct wkv7_parts {
     const struct op *lerp;                /* mixes the value with the first layer's; NULL: none */
     const struct op *direction, *key;     /* l2_norm and rwkv_key of the same k */

@@ -48,7 +48,7 @@ struct plan {
     size_t arena_bytes, private_bytes;
 };
 
-/* The groups that a backend has kernels for, beyond those that every backend runs. */
+/* The groups that a backend has kernels for, beyond the groups that every backend runs. */
 struct lowering_options {
     uint32_t capacity[ROW_KIND_COUNT]; /* 1 token: lowered as a single token */
     uint32_t max_rounded;              /* inputs of one group of matmuls, at most MAX_ROUNDED */

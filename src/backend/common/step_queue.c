@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* The intervals at which a wait reads the cancel flag, and at which the host looks for new ids. */
+/* The intervals at which a wait reads the cancel flag, and at which the host checks for new ids. */
 enum { SLICE_US = 5000, LOOK_US = 200 };
 
 /* Marks an id that is not sampled yet. */

@@ -17,11 +17,12 @@ void step_place_rows(const struct run *runs, uint32_t run_count, struct row_plac
 /* Fills the O rows that get logits, in order; returns how many there are. */
 uint32_t step_output_rows(const struct run *runs, uint32_t run_count, uint32_t *output_rows);
 
-/* The row of logits that a run's id is chosen from; `output` is the run's place among those of its step. */
+/* The row of logits that a run's id is chosen from; `output` is the run's output row in a step that computes
+ * logits. */
 uint32_t step_logits_row(const struct step *step, const struct run *run, uint32_t output);
 
 /* Whether each row of the run has log-probabilities of the id after it; that id, for one of the T rows. `ids`
- * are those of the step. */
+ * are the ids of the step. */
 bool run_is_scored(const struct run *run);
 int32_t run_scored_id(const struct run *run, const int32_t *ids, uint32_t row);
 
@@ -32,7 +33,7 @@ uint32_t run_output_count(const struct run *run);
 struct step_words {
     struct row_place *rows;
     uint32_t *outputs, *pages;
-    uint32_t pages_stride; /* from the pages of a run to those of the next */
+    uint32_t pages_stride; /* distance from the pages of a run to the pages of the next */
 };
 
 /* Writes the words; returns the number of output rows. */

@@ -183,8 +183,8 @@ static uint32_t mask_row(const struct executor *executor, const struct run *run)
     return number ? executor->options.slots + number : run->sampler.mask ? run->slot + 1 : 0;
 }
 
-/* The row of a slot's mask changes only while no step reads it. A caller that computes masks from the ids
- * before them has waited for those anyway. */
+/* The row of a slot's mask changes only while no step reads it. A caller that computes masks from earlier ids
+ * has already waited for these ids. */
 static enum salvo_status place_mask(struct executor *executor, const struct run *run)
 {
     enum salvo_status status = SALVO_OK;

@@ -92,7 +92,7 @@ enum salvo_status vulkan_weights_place(struct executor *executor)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "vectors of %llu elements in all are too many",
             (unsigned long long)floats));
     TRY(vulkan_weights_import(executor, uses));
-    /* In the order of use, which need not be that of the buffers. */
+    /* In the order of use, which may differ from the order of the buffers. */
     for (uint32_t i = 0; i < program->op_count; i++) {
         const buffer_id input = program->ops[i].inputs[0];
         if (input == NO_BUFFER || !(uses[input] & WEIGHT_MATRIX))

@@ -18,10 +18,10 @@ enum node_kind {
     NODE_SLICE,     /* left[items], three of them; NODE_NOTHING where none is written */
     NODE_NOTHING,   /* */
     NODE_CALL,      /* left(items) */
-    NODE_FILTER, /* left | builtin(items); left is NULL for that of a block; builtin NULL: there is no `name`
-                  */
-    NODE_TEST,   /* left is builtin(items); the same */
-    NODE_NOT,    /* not left */
+    NODE_FILTER,    /* left | builtin(items); left NULL: of a block; builtin NULL: unknown `name`
+                     */
+    NODE_TEST,      /* left is builtin(items); the same */
+    NODE_NOT,       /* not left */
     NODE_NEGATIVE,  /* -left */
     NODE_POSITIVE,  /* +left */
     NODE_BINARY,    /* left sign right: + - * / // % ** */

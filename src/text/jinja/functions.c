@@ -1,4 +1,4 @@
-/* Functions: those of jinja2, and the two that transformers adds for chat templates. */
+/* Functions of jinja2, and the two that transformers adds for chat templates. */
 #include "text/jinja/builtins.h"
 
 #include <stdio.h>

@@ -32,8 +32,8 @@ enum salvo_status expect_name(struct parser *parser, struct string *out);
 
 /*
  * Filters and tests that do not exist. jinja2 refuses the template, unless they stand in {% if %} or in "a if
- * b else c": templates ask for what only newer versions have. There it is an error to reach one. A frame is
- * what such a condition does not look into: the body of a loop, a macro or the like.
+ * b else c": templates test for features of newer versions. There it is an error only if it is executed. A
+ * frame is a body that such a condition does not cover: a loop, a macro or the like.
  */
 const struct node *frame_begin(struct parser *parser);
 enum salvo_status frame_end(struct parser *parser, const struct node *outer);

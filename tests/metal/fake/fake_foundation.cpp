@@ -163,7 +163,7 @@ __attribute__((constructor)) void add_methods()
 }
 } // namespace
 
-/* ---- Functions that the library exports, beside those of the runtime ---- */
+/* ---- Functions that the library exports, besides the runtime's ---- */
 
 extern "C" {
 

@@ -52,7 +52,7 @@ fake_object *device_new_buffer(device_object *, SEL, unsigned long size, unsigne
         violate("buffers are shared with the host, not of options %lu", options);
     if (posix_memalign(&bytes, BUFFER_ALIGNMENT, size ? size : 1))
         fail_runtime("no memory");
-    memset(bytes, 0xa5, size); /* nobody may rely on zeros */
+    memset(bytes, 0xa5, size); /* new memory is not zero */
     return add_buffer(bytes, size, true);
 }
 
