@@ -140,8 +140,8 @@ static enum salvo_status check_want(const struct salvo_run *run, size_t number)
     const bool has_choice =
         run->logits || run->logprobs || run->mask || run->mask_number || run->stop_id_count;
     if (run->want > SALVO_WANT_LATER)
-        return fail(SALVO_ERROR_ARGUMENT, "run %zu: `want` is %u, which is not a value of enum salvo_want",
-            number, run->want);
+        return fail(
+            SALVO_ERROR_ARGUMENT, "run %zu: `want` is %u; this value is not known", number, run->want);
     if (run->want == SALVO_WANT_NOTHING && (run->count == 0 || has_choice)) {
         return fail(SALVO_ERROR_ARGUMENT,
             "run %zu wants nothing: it must have ids, and none of logits, log-probabilities, mask and stop "
