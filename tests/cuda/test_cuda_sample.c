@@ -7,6 +7,7 @@
 
 #include "cuda/emulated_sample.h"
 #include "program/sampling.h"
+#include "test_random.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,8 +22,7 @@ static uint64_t random_state = 1;
 
 static uint32_t next_random(uint32_t below)
 {
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)((random_state >> 33) % below);
+    return test_random(&random_state, below);
 }
 
 static bool one_in(uint32_t many)

@@ -1,6 +1,7 @@
 /* Tool calls of many families of models: the form of each is learned, its calls are read however they are cut
  * into pieces, and texts that fit its grammar are calls. */
 #include "cmocka_test.h"
+#include "test_random.h"
 #include "tool_families.h"
 
 #include <stdio.h>
@@ -236,12 +237,6 @@ static void wrong_calls_do_not_fit(void **state)
 
 /* ---- Random answers ---- */
 
-static uint32_t next_random(uint64_t *seed, uint32_t below)
-{
-    *seed = *seed * 6364136223846793005U + 1442695040888963407U;
-    return (uint32_t)(*seed >> 33) % below;
-}
-
 static bool append(struct salvo_grammar_matcher *matcher, char *text, size_t *size, const char *more)
 {
     const size_t length = strlen(more);
@@ -258,17 +253,17 @@ static bool sample(struct salvo_grammar_matcher *matcher, const struct salvo_too
     uint64_t *seed, char *text)
 {
     size_t size = 0;
-    while (!salvo_grammar_matcher_complete(matcher) || next_random(seed, 3)) {
+    while (!salvo_grammar_matcher_complete(matcher) || test_random(seed, 3)) {
         uint32_t bytes[8];
         char one[2] = {0};
-        const uint32_t way = next_random(seed, 8);
+        const uint32_t way = test_random(seed, 8);
         if ((way < 2 && append(matcher, text, &size, info->after)) ||
             (way == 2 && append(matcher, text, &size, "\"")) ||
             (way == 3 && append(matcher, text, &size, "}")) ||
             (way == 4 && append(matcher, text, &size, info->think_end)))
             continue;
         assert_int_equal(salvo_grammar_matcher_bytes(matcher, bytes), SALVO_OK);
-        for (uint32_t tries = 0, c = next_random(seed, 95); tries < 256 && !one[0]; tries++) {
+        for (uint32_t tries = 0, c = test_random(seed, 95); tries < 256 && !one[0]; tries++) {
             const uint32_t byte = (32 + c + tries) % 256;
             if (byte && bytes[byte / 32] >> byte % 32 & 1)
                 one[0] = (char)byte;

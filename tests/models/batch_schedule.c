@@ -1,6 +1,7 @@
 #include "batch_schedule.h"
 
 #include "cmocka_test.h"
+#include "test_random.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,8 +55,7 @@ struct world {
 
 static uint32_t pick(struct world *world, uint32_t below)
 {
-    world->random = world->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)((world->random >> 33) % below);
+    return test_random(&world->random, below);
 }
 
 /* Random samplers choose equal ids only where logits have equal bits. */

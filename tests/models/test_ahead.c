@@ -9,6 +9,7 @@
 
 #include "backend/common/state.h"
 #include "engine/engine.h"
+#include "test_random.h"
 #include "unit/text_sample.h"
 
 #include <math.h>
@@ -26,8 +27,7 @@ static uint64_t random_state = 1;
 
 static uint32_t next_random(uint32_t below)
 {
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)((random_state >> 33) % below);
+    return test_random(&random_state, below);
 }
 
 static bool one_in(uint32_t many)

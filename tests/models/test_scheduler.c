@@ -8,6 +8,7 @@
 #include "cmocka_test.h"
 #include "engine/scheduler.h"
 #include "scheduler_fixture.h"
+#include "test_random.h"
 
 #include <float.h>
 #include <math.h>
@@ -33,8 +34,7 @@ static uint64_t random_state;
 
 static uint32_t pick(uint32_t below)
 {
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)((random_state >> 33) % below);
+    return test_random(&random_state, below);
 }
 
 /* ---- The clock ---- */

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import unittest
 
 SALVO = sys.argv[1]
 DATA = os.environ.get("SALVO_TEST_DATA") or os.path.join(os.environ.get("SALVO_SOURCE", "."), "..", "shared", "data")
@@ -116,3 +117,21 @@ def fill_queue(server):
         connections.append(connection)
         server.wait_for(lambda: (server.metric("llamacpp:requests_processing"), server.metric("llamacpp:requests_deferred")) == (1, waiting))
     return connections
+
+
+class ServerTest(unittest.TestCase):
+    """Tests with one server, started with `flags`."""
+    flags = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(*cls.flags)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0, "".join(cls.server.lines)
+
+    def ok(self, path, body):
+        answer = self.server.post(path, body)
+        self.assertEqual(answer.status, 200, answer.body)
+        return answer

@@ -9,7 +9,7 @@ import sys
 import threading
 import unittest
 
-from serve_process import LIMIT, SALVO, STORIES, Server
+from serve_process import LIMIT, SALVO, STORIES, Server, ServerTest
 
 PROMPT = "Once upon a time"
 CHAT = {"messages": [{"role": "user", "content": "Tell me a story"}]}
@@ -21,21 +21,8 @@ def run(*flags):
     return json.loads(done.stdout)
 
 
-class Serving(unittest.TestCase):
+class Serving(ServerTest):
     flags = ("--metrics", "--parallel", 2)
-
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server(*cls.flags)
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.stop() == 0, "".join(cls.server.lines)
-
-    def ok(self, path, body):
-        answer = self.server.post(path, body)
-        self.assertEqual(answer.status, 200, answer.body)
-        return answer
 
     def text(self, **body):
         return self.ok("/v1/completions", {"prompt": PROMPT, "max_tokens": 12, **body}).json

@@ -7,7 +7,7 @@ import socket
 import sys
 import unittest
 
-from serve_process import STORIES, Server
+from serve_process import STORIES, Server, ServerTest
 
 USER = [{"role": "user", "content": "Tell me a story"}]
 SCHEMA = {"type": "object", "properties": {"kind": {"enum": ["cat", "dog"]}}, "required": ["kind"], "additionalProperties": False}
@@ -30,19 +30,8 @@ def named_events(answer):
     return found
 
 
-class Dialects(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server("--metrics", "--parallel", 2, "--alias", "stories")
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.stop() == 0, "".join(cls.server.lines)
-
-    def ok(self, path, body):
-        answer = self.server.post(path, body)
-        self.assertEqual(answer.status, 200, answer.body)
-        return answer
+class Dialects(ServerTest):
+    flags = ("--metrics", "--parallel", 2, "--alias", "stories")
 
     def chat(self, messages, **more):
         """The reference: text and usage."""

@@ -8,7 +8,7 @@ import sys
 import threading
 import unittest
 
-from serve_process import SALVO, STORIES, Server
+from serve_process import SALVO, STORIES, Server, ServerTest
 
 WIDTH = 64
 CONTEXT = 512
@@ -27,14 +27,8 @@ def near(got, expected, limit=1e-6):
     return len(got) == len(expected) and all(abs(a - b) <= limit for a, b in zip(got, expected))
 
 
-class Embeddings(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server("--parallel", 3, "--metrics", "-t", 1)
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.stop() == 0, "".join(cls.server.lines)
+class Embeddings(ServerTest):
+    flags = ("--parallel", 3, "--metrics", "-t", 1)
 
     def embed(self, value, path="/v1/embeddings", **more):
         answer = self.server.post(path, {"input": value, **more})

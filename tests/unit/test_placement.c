@@ -3,6 +3,7 @@
 
 #include "gguf_model.h"
 #include "program/placement.h"
+#include "test_random.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,12 +12,6 @@
 enum { SIZES = 4, BUFFERS = 12, VOCABULARY = 32 };
 static const uint32_t sizes[SIZES] = {8, 16, 40, 72};
 static const uint32_t capacities[ROW_KIND_COUNT] = {[ROWS_TOKENS] = 7, [ROWS_RUNS] = 3, [ROWS_OUTPUTS] = 2};
-
-static uint32_t draw(uint64_t *random, uint32_t below)
-{
-    *random = *random * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(*random >> 33) % below;
-}
 
 /* A matrix from every size to every size, and an embedding. */
 static void make_file(struct gguf_model *model)
@@ -42,21 +37,22 @@ static struct program *make_program(const struct gguf *gguf, uint64_t *random)
     for (uint32_t i = 0; i < BUFFERS; i++) {
         char name[16];
         snprintf(name, sizeof name, "b%u", i);
-        size_of[i] = i ? draw(random, SIZES) : 0;
+        size_of[i] = i ? test_random(random, SIZES) : 0;
         buffers[i] = builder_scratch(&builder, ROWS_TOKENS, sizes[size_of[i]], name);
     }
     build_embed(&builder, buffers[0], table, 1);
-    for (uint32_t i = draw(random, 40); i > 0; i--) {
-        uint32_t from = draw(random, BUFFERS), to = draw(random, BUFFERS);
+    for (uint32_t i = test_random(random, 40); i > 0; i--) {
+        uint32_t from = test_random(random, BUFFERS), to = test_random(random, BUFFERS);
         if (!written[from] || from == to)
             continue;
-        if (written[to] && size_of[from] == size_of[to] && draw(random, 2)) {
+        if (written[to] && size_of[from] == size_of[to] && test_random(random, 2)) {
             build_add(&builder, buffers[to], buffers[from]);
             continue;
         }
         buffer_id weight = builder_weight(
             &builder, sizes[size_of[to]], sizes[size_of[from]], "m.%u.%u", size_of[from], size_of[to]);
-        build_matmul(&builder, buffers[to], weight, buffers[from], NO_BUFFER, written[to] && draw(random, 2));
+        build_matmul(
+            &builder, buffers[to], weight, buffers[from], NO_BUFFER, written[to] && test_random(random, 2));
         written[to] = true;
     }
     buffer_id last = builder_scratch(&builder, ROWS_OUTPUTS, sizes[0], "last");
@@ -165,7 +161,7 @@ static void values_live_as_long_as_they_are_needed(void **state)
         assert_in_range(program->op_count, 1, 64);
         for (uint32_t op = 0; op < program->op_count; op++) {
             groups[op] = group;
-            group += draw(&random, 3) > 0;
+            group += test_random(&random, 3) > 0;
         }
         size_t total = check_placement(program, groups, false, &sum);
         assert_int_equal(total, sum);

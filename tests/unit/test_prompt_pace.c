@@ -1,13 +1,13 @@
 /* Prompt tokens of a step, on simulated devices whose steps take a known time. */
 #include "cmocka_test.h"
 #include "engine/prompt_pace.h"
+#include "test_random.h"
 
 static uint64_t random_state = 1;
 
 static uint32_t pick(uint32_t below)
 {
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)((random_state >> 33) % below);
+    return test_random(&random_state, below);
 }
 
 /* A device: nanoseconds of a step. */

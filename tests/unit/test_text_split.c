@@ -2,6 +2,7 @@
 #include "cmocka_test.h"
 
 #include "base/buffer.h"
+#include "test_random.h"
 #include "text/split.h"
 #include "text/unicode.h"
 
@@ -72,8 +73,7 @@ static uint64_t random_state = 1;
 
 static uint32_t random_below(uint32_t limit)
 {
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)((random_state >> 33) % limit);
+    return test_random(&random_state, limit);
 }
 
 static size_t encode(uint32_t code, char *out)
