@@ -118,7 +118,7 @@ struct request {
 
 struct planned_run {
     struct request *request;
-    uint32_t fed;     /* tokens of the request, with those of this run */
+    uint32_t fed;     /* tokens of the request, including this run */
     uint32_t chooses; /* ids, at most */
     bool holds;       /* the id is chosen by a step behind this one, when the mask is known */
     bool is_choice;   /* there is a run for it in that step */
@@ -191,7 +191,7 @@ enum salvo_status request_open(
     struct salvo_scheduler *scheduler, const struct salvo_request *given, struct request **out);
 void request_close(struct request *request);
 
-/* Positions that one request can fill: those of the context, as far as there are KV pages for them. */
+/* Positions that one request can fill: the context, or fewer if there are fewer KV pages. */
 uint32_t request_most_positions(const struct salvo_engine *engine);
 
 /* ---- scheduler_admit.c, under the mutex, by the thread of the scheduler ---- */
@@ -247,7 +247,7 @@ void scheduler_tell_progress(struct salvo_scheduler *scheduler, struct request *
 void scheduler_take_token(
     struct salvo_scheduler *scheduler, struct request *request, struct salvo_event *event);
 
-/* Where all chosen tokens are known: appends those that need not be chosen. */
+/* If all chosen tokens are known: appends the tokens that need not be chosen. */
 void scheduler_force(struct salvo_scheduler *scheduler, struct request *request);
 
 /* ---- scheduler_calls.c ---- */
@@ -279,8 +279,8 @@ void scheduler_starve(struct salvo_scheduler *scheduler, struct request *request
 
 /* ---- scheduler_score.c ---- */
 
-/* Tokens that runs compute before anything else is done: none for an embedding; else those that are known,
- * but for a prompt that is to be scored, and then those that were scored before the request was put back. */
+/* Tokens that runs compute before anything else is done: none for an embedding; for a prompt that is to be
+ * scored, the tokens that were scored before the request was preempted; otherwise all known tokens. */
 uint32_t request_feed_end(const struct request *request);
 
 /* Whether the next tokens of the prompt are to be scored. */

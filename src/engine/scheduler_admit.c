@@ -73,8 +73,8 @@ static uint32_t most_pages(const struct salvo_scheduler *scheduler, const struct
     return session_pages_of((uint32_t)(positions < context ? positions : context));
 }
 
-/* Pages that can be taken, without those that requests with a session will take for what is known of them,
- * and without a reserve for the answers that grow. */
+/* Pages that can be taken, without the pages that requests with a session need for their known tokens, and
+ * without a reserve for growing answers. */
 static uint32_t free_pages(const struct salvo_scheduler *scheduler)
 {
     const struct page_pool *pool = &scheduler->engine->page_pool;
@@ -94,8 +94,8 @@ static uint32_t free_pages(const struct salvo_scheduler *scheduler)
     return available > promised ? available - promised : 0;
 }
 
-/* Whether the request's tokens fit beside those of the others. Alone it need not wait: if it does not fit
- * then, it never will. */
+/* Whether the request's tokens fit besides the tokens of the others. If no other request runs it need not
+ * wait: waiting would not free pages. */
 static bool fits(struct salvo_scheduler *scheduler, const struct request *request)
 {
     const struct page_pool *pool = &scheduler->engine->page_pool;
@@ -104,7 +104,7 @@ static bool fits(struct salvo_scheduler *scheduler, const struct request *reques
         is_alone &= !scheduler->running[i];
     if (is_alone || !scheduler->engine->has_caches)
         return true;
-    /* Cached pages are counted as available if nobody else has them. */
+    /* Cached pages are counted as available if only the cache holds them. */
     const uint32_t cached = cached_tokens_of(scheduler, request) / PAGE_POSITIONS,
                    lone = cached < pool->lone_count ? cached : pool->lone_count;
     return session_pages_of(request->known + 1) - cached + lone <= free_pages(scheduler);

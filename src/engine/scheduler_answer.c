@@ -1,6 +1,6 @@
 /*
- * Tokens of answers: those that the model chose, and those that need not be chosen. The request's callback
- * knows the latter; they are computed together, as a part of a prompt is.
+ * Tokens of answers: chosen tokens, and forced tokens, which need not be chosen. The request's callback
+ * supplies forced tokens; they are computed together, like a part of a prompt.
  */
 #include "base/memory.h"
 #include "engine/scheduler.h"

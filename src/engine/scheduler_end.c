@@ -45,7 +45,7 @@ void scheduler_end(struct salvo_scheduler *scheduler, struct request *request, e
 }
 
 struct census {
-    struct request *youngest; /* of those that have a session and go on */
+    struct request *youngest; /* of requests that have a session and continue */
     uint32_t going_on, ended; /* requests that have a session */
 };
 

@@ -297,7 +297,7 @@ static uint32_t most_prompt_tokens(struct salvo_scheduler *scheduler, uint32_t d
     const struct salvo_engine *engine = scheduler->engine;
     const uint32_t batch = engine->options.batch - decodes;
     uint32_t most = engine->backend->chunk ? engine->backend->chunk(engine->executor) : batch;
-    if (decodes && has_prompts) /* somebody waits for the next token */
+    if (decodes && has_prompts) /* a decoding request waits for its next token */
         most = prompt_pace_tokens(&scheduler->pace, decodes);
     return most < batch ? most : batch;
 }

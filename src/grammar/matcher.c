@@ -378,8 +378,8 @@ static void allow(uint32_t *mask, const uint32_t *ids, uint32_t first, uint32_t 
  * the one of all tokens. */
 static enum salvo_status fill_from_nodes(struct filling *filling, uint32_t first, uint32_t last, bool whole);
 
-/* Allows the tokens below and at a node behind which any text may follow within a string: those without a
- * quote at once, then those with one. */
+/* Allows the tokens at and below a trie node after which any text may follow within a string: tokens without
+ * a quote at once, then tokens with a quote. */
 static enum salvo_status fill_string(struct filling *filling, uint32_t number)
 {
     const struct token_trie *trie = filling->grammar->trie;
@@ -450,7 +450,7 @@ cleanup:
 
 /*
  * At the beginning of a key, most first bytes lead to where any text may follow: the mask of all texts,
- * without those parts of the trie that begin otherwise. *out_filled is false where that is not so.
+ * without the parts of the trie that begin with another byte. *out_filled is false in other places.
  */
 static enum salvo_status fill_mostly_string(struct filling *filling, bool *out_filled)
 {

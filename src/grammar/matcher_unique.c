@@ -3,11 +3,11 @@
 #include "grammar/separator_tokens.h"
 
 enum {
-    MOST_ALIKE = 256, /* with more equal beginnings, nobody looks ahead */
+    MOST_ALIKE = 256, /* with more equal beginnings there is no look-ahead */
     MOST_AHEAD = 512, /* characters */
 };
 
-/* Parts an array of texts: those whose byte at `at` is `byte` come first; returns their number. */
+/* Partitions an array of texts: texts whose byte at `at` is `byte` come first; returns their number. */
 static size_t part(struct salvo_text *texts, size_t count, size_t at, unsigned char byte)
 {
     size_t kept = 0;
@@ -47,8 +47,8 @@ struct ahead {
 
 /*
  * Whether an item can become another one than the first `count` used ones, which agree in `at` bytes.
- * `space`: it has not begun. A byte that is in none of them leads away; those that end one of them lead to
- * it.
+ * `space`: it has not begun. A byte that none of them has leads to another item; a byte that ends one of them
+ * leads to that item.
  */
 static enum salvo_status can_differ(
     const struct ahead *ahead, uint32_t state, size_t count, size_t at, bool space, bool *out)

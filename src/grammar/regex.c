@@ -424,7 +424,7 @@ static const struct expr *read_atom(struct regex_reader *reader)
     return ok(reader) ? char_expr(reader->pool, character, reader->spelling) : expr_none();
 }
 
-/* The texts of an expression that a lookaround allows; `look` has whole texts, too. */
+/* The texts of an expression that a lookaround allows; `look` matches whole texts, too. */
 static const struct expr *filter(
     struct regex_reader *reader, const struct expr *expr, const struct expr *look, bool negative)
 {

@@ -92,8 +92,8 @@ static const struct json_value *unless(
     return any_of(schema, choice);
 }
 
-/* oneOf: alternatives that exclude each other are those of anyOf. Each other one holds while those that it
- * may overlap with do not. */
+/* oneOf: if all alternatives exclude each other, it is anyOf. Otherwise an alternative holds if no
+ * alternative that overlaps with it does. */
 static const struct json_value *exclusive(struct schema *schema, const struct json_value *node)
 {
     const unsigned types = schema_types(schema, node);

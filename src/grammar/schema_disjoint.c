@@ -47,7 +47,8 @@ unsigned schema_types(struct schema *schema, const struct json_value *node)
     return types;
 }
 
-/* The values that const or enum list: *out_first and those after it, or just one; false without them. */
+/* The values that const or enum list: *out_first and its successors, or just one; false without such a
+ * keyword. */
 static bool listed_values(const struct json_value *node, const struct json_value **out_first, bool *out_one)
 {
     const struct json_value *list = tree_member(node, "const");
@@ -151,7 +152,7 @@ static bool list_has(struct schema *schema, const struct json_value *node, const
     return false;
 }
 
-/* Whether all values of a schema are among those that another one, which is negated, lists. */
+/* Whether a negated schema lists all values of this schema. */
 static bool is_within_list(
     struct schema *schema, const struct json_value *node, const struct json_value *negated)
 {

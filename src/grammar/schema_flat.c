@@ -169,7 +169,8 @@ static const struct expr *values_expr(
 
 /* ---- All types ---- */
 
-/* The numbers within limits, without those that const or enum of a negated schema list, or its integers. */
+/* The numbers within limits, without the numbers that const or enum of a negated schema list, or its
+ * integers. */
 static const struct expr *number_without(
     struct schema *schema, const struct node_list *nodes, bool no_integers, struct number_limits *limits)
 {

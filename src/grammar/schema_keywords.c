@@ -96,7 +96,8 @@ static uint64_t power_of_10(size_t exponent)
     return power;
 }
 
-/* multipleOf as factor / 10^places. Multiples of several numbers are those of their least common multiple. */
+/* multipleOf as factor / 10^places. Multiples of several numbers are the multiples of their least common
+ * multiple. */
 static void add_multiple(struct schema *schema, const struct json_value *value, struct number_limits *limits)
 {
     enum { MOST_DIGITS = 9 };
@@ -200,7 +201,7 @@ static const struct expr *read_pattern(struct schema *schema, const struct json_
     return NULL;
 }
 
-/* All strings but those of an expression. */
+/* All strings except the strings of an expression. */
 static const struct expr *string_without(struct schema *schema, const struct expr *expr)
 {
     struct expr_pool *pool = schema->pool;

@@ -26,7 +26,7 @@ void schema_patterns(struct schema *schema, const struct node_list *nodes, struc
 /* The insides of all strings that fit one schema, which has no alternatives; for propertyNames. */
 const struct dfa *schema_string_automaton(struct schema *schema, const struct json_value *node);
 
-/* The values that a VALUE_EXCEPT excludes: the first, and those after it unless there is just one. NULL for
+/* The values that a VALUE_EXCEPT excludes: the first, and its successors unless there is just one. NULL for
  * other schemas. */
 const struct json_value *schema_excluded(const struct json_value *node, bool *out_one);
 

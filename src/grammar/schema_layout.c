@@ -203,7 +203,7 @@ static const struct expr *write_in_order(struct object_writer *writer)
     return rest[0];
 }
 
-/* Any member but the required ones that are missing: those follow in any order. `sets` has a bit for each
+/* Any member except the missing required ones, which follow in any order. `sets` has a bit for each
  * required member that is missing. */
 static const struct expr *write_in_any_order(struct object_writer *writer, const struct expr *optional,
     const struct layout_member **required, uint32_t sets)

@@ -155,7 +155,7 @@ static const struct dfa *multiples(struct expr_pool *pool, uint32_t factor, uint
 {
     enum { FIRST = 1, LEADING_ZERO = 2, NUMBERS = 3 };
     enum { DIGIT_0 = 1, POINT = 11 }; /* classes of bytes */
-    /* Behind the digits before the point come those with a point: 0 to `places` digits after it. A number may
+    /* After the digits before the point: a point with up to `places` digits after it. A number may
      * not end with its point, so that each point has a state of its own. */
     struct byte_classes classes = {0};
     classes.count = POINT + 1;

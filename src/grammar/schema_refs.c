@@ -137,8 +137,8 @@ static bool key_is_in(const struct json_value *value, const char *const *names, 
     return false;
 }
 
-/* Whether a value is no schema and has none: the values of const and enum, and those of keywords that nobody
- * knows, where it is certain that they are keywords. */
+/* Whether a value is not a schema and contains none: the value of const or enum, or of an unknown keyword,
+ * where it is certain that it is a keyword. */
 static bool is_data(const struct json_value *value)
 {
     static const char *const maps[] = {
@@ -264,7 +264,7 @@ static bool has_anchor(const struct json_value *node, const char *keyword, struc
     return value && value->kind == VALUE_STRING && texts_are_equal(value->text, name);
 }
 
-/* Schemas of a document, not of those inside it, that have the anchor. */
+/* Schemas of a document, without embedded documents, that have the anchor. */
 static void find_anchor(struct anchor_search *search, const struct json_value *node)
 {
     const struct salvo_text name = {search->name.data + 1, search->name.size - 1};

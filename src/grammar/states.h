@@ -106,8 +106,8 @@ static inline void states_release(struct states *states)
     states->bytes_needed = 0;
 }
 
-/* Drops all states but the first and those that `mark` has passed to states_mark. *out_numbers, freed by the
- * caller, has the new number of each old state. */
+/* Drops all states except the first and the states that `mark` has passed to states_mark. *out_numbers, freed
+ * by the caller, has the new number of each old state. */
 void states_mark(struct states *states, uint32_t state);
 enum salvo_status states_collect(struct states *states, uint32_t **out_numbers);
 

@@ -1,6 +1,6 @@
 /*
- * Tokens inside JSON strings, prepared once for a vocabulary. Where any text may follow within a string, the
- * tokens without a closing quote need not be tried: only those with one depend on the grammar.
+ * Tokens inside JSON strings, prepared once for a vocabulary. Where any text may follow within a string,
+ * tokens without a closing quote need not be tried: only tokens with a quote depend on the grammar.
  */
 #ifndef GRAMMAR_STRING_TOKENS_H
 #define GRAMMAR_STRING_TOKENS_H
@@ -12,7 +12,7 @@ enum { NOT_STRING_TEXT = UINT16_MAX };
 struct string_tokens {
     uint32_t *mask;  /* tokens that are text of a string, or the beginning of one */
     uint16_t *chars; /* for each entry of trie->ids: the characters that it begins; NOT_STRING_TEXT: other */
-    uint32_t *longest; /* the entries of trie->ids that are text, those with the most characters first */
+    uint32_t *longest; /* the entries of trie->ids that are text, the longest first */
     uint32_t text_count;
     bool *at_body;           /* for each node of the trie: its bytes are whole characters of a string */
     struct trie_node *nodes; /* [node_count + 1]: a trie of the tokens in which a quote ends a string */

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* The automaton of Aho and Corasick: a state for each beginning of a trigger. Its states count from 1, as
- * those of a struct dfa. */
+/* The automaton of Aho and Corasick: a state for each beginning of a trigger. Its states count from 1, as in
+ * a struct dfa. */
 struct search {
     uint32_t (*next)[256];
     uint32_t *longest; /* for each state the one of its longest proper ending that begins a trigger */

@@ -10,8 +10,8 @@ struct printer {
     void *user;
 };
 
-/* One line for the plan and one for each of its groups. `commands` follows the number of groups: what the
- * plan became on the device (", 61 dispatches"), or "". */
+/* One line for the plan and one for each of its groups. `commands` follows the number of groups: the commands
+ * of the plan on the device (", 61 dispatches"), or "". */
 void print_plan(
     struct printer printer, const struct program *program, const struct plan *plan, const char *commands);
 

@@ -99,7 +99,7 @@ void scalar_attend_finish(struct attend_result result, size_t head_dim, float *o
         out[d] = result.sum == 0 ? 0 : result.output[d] * factor;
 }
 
-/* Stores elements first .. first + count - 1 of a row as q8_0, `stride` bytes apart. */
+/* Stores elements first .. first + count - 1 of a row as q8_0; blocks are `stride` bytes apart. */
 static uint16_t append_group(const float *x, uint32_t count, int8_t *bytes, size_t stride)
 {
     float largest = 0;

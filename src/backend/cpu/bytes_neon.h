@@ -4,7 +4,7 @@
 
 #include "backend/cpu/vec8.h"
 
-typedef uint8x16_t bytes; /* octets of two rows */
+typedef uint8x16_t bytes; /* 8 bytes of each of two rows */
 
 enum { VECTORS = 4, PREFETCH_AHEAD = 0 };
 

@@ -1,4 +1,4 @@
-/* Four tokens whose activations have two terms. */
+/* matmul_q8 for four tokens whose activations have two int8 terms (15 bits). */
 #include "backend/cpu/matmul_smmla.h"
 
 void neon_i8mm_matmul_q15(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets,

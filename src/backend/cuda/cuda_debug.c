@@ -1,6 +1,6 @@
 /*
  * The debug path: a step whose groups are launched one by one. Scratch lies in mapped memory, where no two
- * buffers overlap, so that the host can read and change it; the tables are built again with those addresses.
+ * buffers overlap, so that the host can read and change it; the tables are built again with these addresses.
  */
 #include "backend/cuda/cuda_executor.h"
 

@@ -238,8 +238,8 @@ void cuda_layout_scratch(struct executor *executor, struct cuda_region *region);
 void cuda_layout_mapped(struct executor *executor, struct cuda_region *region, uint8_t *host);
 
 /*
- * cuda_tables.c: a plan's groups become records or, for many tokens, launches. Addresses are those that the
- * executor knows so far, so that a first pass finds out what is needed: shapes of matrices, sizes of scratch.
+ * cuda_tables.c: a plan's groups become records or, for many tokens, launches. A first pass, while the
+ * executor has no addresses yet, computes the shapes of matrices and the sizes of scratch memory.
  */
 enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan *plan);
 void cuda_tables_free(struct cuda_tables *tables);

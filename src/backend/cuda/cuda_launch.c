@@ -8,8 +8,8 @@ static enum salvo_status launch_decode(struct executor *executor, const struct c
     cuda_address machine = plan->tables.machine;
     flags |= executor->flags;
     void *arguments[] = {&machine, &first, &end, &flags};
-    /* Blocks that wait for each other must all be resident. Blocks of one phase of a graph overlap with those
-     * of the next. */
+    /* Blocks that wait for each other must all be resident. Blocks of one phase of a graph overlap with
+     * blocks of the next phase. */
     const struct cuda_launch_attribute attribute =
         flags & CUDA_PROGRAMMATIC
             ? (struct cuda_launch_attribute){.kind = CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1}

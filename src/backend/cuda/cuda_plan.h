@@ -15,7 +15,7 @@
  * launch can run a part of the phases.
  *
  * ROW TABLES are interpreted by the device. They describe row ops that no record describes: groups of row
- * ops, ops around a wkv7 that is not that of RWKV-7, and inputs of matmuls other than a norm. A block copies
+ * ops, ops of a wkv7 group that is not RWKV-7's, and inputs of matmuls other than a norm. A block copies
  * the vectors that it needs into its shared memory (loads), runs the row ops on them, and stores or rounds
  * the results. In a plan for many tokens one block for each row does this.
  *
@@ -265,7 +265,7 @@ struct cuda_attend {
 enum { CUDA_LANES_HEADS = 2, CUDA_TILE_HEADS = 4, CUDA_MOST_SPLITS = 64 };
 
 /* One token: a block a head. Loads, row ops before and after, and stores are done on the columns of the head:
- * their places have room for head_dim floats, while `columns` is that of whole rows. */
+ * they have room for head_dim floats, while `columns` counts whole rows. */
 struct cuda_wkv7 {
     uint64_t state;                /* elements from the beginning of a version */
     uint32_t places[6], out_place; /* r, w, k, v, kk, a of one head, in shared memory */
@@ -292,7 +292,7 @@ struct cuda_row_table {
 /*
  * RECORDS. Each block has a list of records, one for each share that it has in a phase of one token, with all
  * parameters, so that no block computes its share at run time. A matmul's record describes its input if that
- * is a vector or its norm, perhaps mixed with that of the token before; all other inputs are packed by a
+ * is a vector or its norm, optionally mixed with the previous token's input; all other inputs are packed by a
  * record of their own (CUDA_RECORD_PREPARE), which has a row table.
  */
 enum cuda_record_kind {
@@ -305,7 +305,7 @@ enum cuda_record_kind {
     CUDA_RECORD_ROWS,
     CUDA_RECORD_EMBED, /* a row of a table, and nothing else */
     CUDA_RECORD_WKV7,
-    CUDA_RECORD_WKV7_HEAD, /* the ops around it are those of RWKV-7 */
+    CUDA_RECORD_WKV7_HEAD, /* the ops around it are the ops of RWKV-7 */
     CUDA_RECORD_SAMPLE,
     CUDA_RECORD_MEET,
 };
@@ -349,7 +349,7 @@ struct cuda_matmul_record {
     uint32_t rows, flags;
     uint32_t activation, glu; /* glu: activation of the gate, the first share */
     uint32_t is_wide;         /* its partial sums need more than half of their memory */
-    uint32_t up_partials;     /* where those of the second share begin, in floats */
+    uint32_t up_partials;     /* the offset of the second share's sums, in floats */
     float cap, per_column;    /* per_column: 1 / columns of the input */
     uint32_t up_packed_input,
         up_rounding; /* of the second share; up_packed_input: where the packed inputs are there already */
@@ -357,7 +357,7 @@ struct cuda_matmul_record {
     uint32_t padding;
 };
 
-/* One head of RWKV-7's wkv7 with the ops around it. Addresses are those of the head's first column. */
+/* One head of RWKV-7's wkv7 with the ops around it. Addresses point to the head's first column. */
 enum cuda_wkv7_input {
     CUDA_WKV7_R,
     CUDA_WKV7_W,

@@ -28,7 +28,7 @@ enum {
 
 static_assert((int)CUDA_TOP_LOGPROBS == (int)MAX_TOP_LOGPROBS, "one size on both sides");
 
-static const uint64_t timeout_ns = UINT64_C(30000000000); /* without any sign of life */
+static const uint64_t timeout_ns = UINT64_C(30000000000); /* without progress of the device */
 
 static uint32_t load_acquire(const volatile uint32_t *word)
 {
@@ -54,7 +54,7 @@ static cuda_address mask_of(const struct executor *executor, const struct run *r
     return settings->mask ? executor->mask_address + run->slot * bytes : 0;
 }
 
-/* `row`: of logits, the first of the run's. */
+/* `row`: the run's first row of logits. */
 static struct cuda_sampler sampler_of(
     const struct executor *executor, const struct run *run, uint32_t row, cuda_address bias)
 {
@@ -80,8 +80,8 @@ static struct cuda_sampler sampler_of(
     };
 }
 
-/* A slot's mask changes only when no entry reads it any more. A caller that computes masks from the ids
- * before them has waited for those anyway. */
+/* A slot's mask changes only when no entry reads it any more. A caller that computes masks from earlier ids
+ * has already waited for these ids. */
 static enum salvo_status place_masks(struct executor *executor, const struct step *step)
 {
     enum salvo_status status = SALVO_OK;

@@ -16,7 +16,7 @@ static bool have_equal_angles(const struct program *program, const struct op *a,
     return first->halves == second->halves && first->dimensions == second->dimensions;
 }
 
-static enum salvo_status meet_after_last_phase(struct phase_builder *builder)
+static enum salvo_status sync_grid_after_last_phase(struct phase_builder *builder)
 {
     return cuda_records_meet(builder, builder->plan->tables.phase_count - 1, 0);
 }
@@ -45,7 +45,7 @@ static enum salvo_status lower_attend(struct phase_builder *builder, const struc
         attend.v = phase_address(builder, ops[2].inputs[1]);
         attend.appends = 1;
     } else {
-        TRY(meet_after_last_phase(builder)); /* keys and values in the cache are not tagged words */
+        TRY(sync_grid_after_last_phase(builder)); /* keys and values in the cache are not tagged words */
     }
     TRY(cuda_records_attend(builder, &attend));
     TRY(phase_end(builder));
@@ -53,7 +53,7 @@ cleanup:
     return status;
 }
 
-/* Keys of a head that each thread has: those whose values are divided among all threads. */
+/* The number of keys that one thread has: CUDA_WORKERS / head_dim threads share the keys of one value. */
 static uint32_t keys_of_thread(uint32_t head_dim)
 {
     const uint32_t parts = CUDA_WORKERS / head_dim;
@@ -100,7 +100,7 @@ cleanup:
 static enum salvo_status lower_sample(struct phase_builder *builder)
 {
     enum salvo_status status = SALVO_OK;
-    TRY(meet_after_last_phase(builder)); /* logits and results of sampling stages are not tagged words */
+    TRY(sync_grid_after_last_phase(builder)); /* logits and results of sampling stages are not tagged words */
     for (uint32_t stage = 0; stage < CUDA_SAMPLE_STAGES; stage++) {
         phase_begin(builder, ROWS_OUTPUTS);
         TRY(cuda_records_sample(builder, stage));

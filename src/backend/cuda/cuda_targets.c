@@ -1,7 +1,7 @@
 /*
- * The driver takes machine code of the device's own compute capability, else that of the same major and a
- * lower minor version, else it compiles PTX. Code for an "a" target runs on exactly that capability; the
- * kernels use wgmma only there.
+ * The driver takes machine code for the device's own compute capability, else machine code for the same major
+ * and a lower minor version, else it compiles PTX. Code for an "a" target runs on exactly that capability;
+ * the kernels use wgmma only there.
  */
 #include "backend/cuda/cuda_targets.h"
 

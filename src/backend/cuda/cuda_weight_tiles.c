@@ -221,7 +221,7 @@ static void write_floats(const uint8_t *from, size_t bytes, size_t size, unsigne
 
 /* ---- Rows into weight tiles ---- */
 
-/* The offset of the weight tile of a local tile row and part among those of its owner. */
+/* The offset of the weight tile of a local tile row and part among the tiles of its owner. */
 static size_t tile_at(const struct cuda_matrix *matrix, uint32_t local, uint32_t part)
 {
     uint32_t group = part / matrix->parts_per_pass, number = part % matrix->parts_per_pass;

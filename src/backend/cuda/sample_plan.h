@@ -30,7 +30,7 @@ struct cuda_sample_row {
     int32_t id;         /* sampled, or one of the two words above */
     uint32_t finished;  /* no further stage has anything to do */
     uint32_t arrived;   /* parts that have finished the stage */
-    uint32_t listed;    /* candidates found, also those beyond the end of the list */
+    uint32_t listed;    /* candidates found, also beyond the end of the list */
     uint32_t last_step; /* the step in which weights reach top-p */
     uint32_t padding;
     uint64_t sum;                          /* of all weights */

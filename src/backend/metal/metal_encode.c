@@ -14,7 +14,7 @@ struct encoding {
     bool waits; /* a barrier comes before the next dispatch */
 };
 
-/* The positions that token `token` of a step sees, at most: those of the run that is furthest. */
+/* The largest number of positions that a run's token `token` of a step sees. */
 static uint32_t positions_of(const struct pending_step *pending, uint32_t token)
 {
     uint32_t most = 0;

@@ -48,7 +48,7 @@ struct metal_dispatch {
     struct metal_binding bindings[MAX_BINDINGS];
     uint32_t binding_count;
     enum row_kind rows;
-    struct memory_use uses[MAX_USES]; /* without those of weights */
+    struct memory_use uses[MAX_USES]; /* without reads of weights */
     uint32_t use_count;
     bool begins; /* takes the step */
 };
@@ -165,7 +165,7 @@ uint32_t metal_columns(const struct compiling *compiling, buffer_id buffer);
 struct group_fusion {
     const struct op *norm;  /* the RMS norm of its input */
     const struct op *gated; /* a second matmul with the same input; the op after it is the glu of both */
-    const struct op *ropes; /* those of query and key before attention, which the append follows */
+    const struct op *ropes; /* ropes of query and key before attention, which the append follows */
     const struct op *projections; /* the matmuls of query, key and value, which the norm precedes */
 };
 struct group_fusion metal_matmul_fusion(const struct compiling *compiling, const struct group *group);

@@ -71,7 +71,7 @@ KERNEL_INLINE uint32_t second_term(uint32_t integer)
 }
 
 /* Rounds to TERMS terms, or to one where `fine` is false. Also adds up `sum` over the eight threads: its
- * shuffles are interleaved with those of the maximum, which are independent of them. */
+ * shuffles are interleaved with the shuffles of the maximum, which are independent of them. */
 template <int TERMS>
 KERNEL_INLINE rounded_four<TERMS> round_four_and_add(float4 x, float &sum, bool fine = TERMS == 2)
 {

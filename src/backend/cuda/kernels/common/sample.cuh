@@ -46,7 +46,7 @@ static __device__ inline bool sample_stays(const sample_rule &rule, sample_pair 
                sample_weight_of(sample_logit(pair), rule.largest, 1) >= rule.lowest_weight);
 }
 
-/* The weight by which an id is chosen; 0 for those that do not stay. */
+/* The weight by which an id is chosen; 0 for ids that a filter removes. */
 static __device__ inline unsigned long long sample_final_weight(
     const sample_part &p, const sample_rule &rule, uint32_t id)
 {
@@ -172,7 +172,7 @@ static __device__ inline void sample_choose_slowly(const sample_part &p, sample_
 
 /* ---- Candidates ---- */
 
-/* Adds this part's ids to the list: those whose order is at least `order`, or, with top-p alone, that lie no
+/* Adds this part's candidates to the list: ids whose order is at least `order` or, with top-p alone, ids no
  * more than `last_step` below the largest. */
 static __device__ inline void sample_list(
     const sample_part &p, uint32_t order, float largest, uint32_t last_step)
@@ -205,7 +205,7 @@ static __device__ inline void sample_list(
 
 /*
  * The last part: chooses among the candidates by comparing each with each, or slowly when they are too many.
- * Without top-k the sum of all weights is in the row, with it that of the k largest is found here.
+ * Without top-k the sum of all weights is in the row; with top-k the sum of the k largest is computed here.
  */
 static __device__ inline void sample_choose_listed(const sample_part &p, sample_pair largest)
 {
@@ -548,8 +548,8 @@ static __device__ inline cuda_logprob sample_logprob_of(sample_pair pair, float 
 }
 
 /*
- * Log-probabilities from the unmodified logits, of row `row` of those of the run, by one block: `id` and the
- * largest logits. The block sums the weights (those below 2^-32 of the largest are left out), then collects
+ * Log-probabilities from the unmodified logits, of the run's row number `row`, by one block: `id` and the
+ * largest logits. The block sums the weights (weights below 2^-32 of the largest are left out), then collects
  * the largest logits, each of which finds its rank. A function of its own that shares nothing with its
  * caller, whose registers would have to be stored for it.
  */

@@ -16,7 +16,8 @@
 
 /* ---- Copies ---- */
 
-/* 16 bytes; zeros where `on` is false, and then `from` is not read. */
+/* Copies 16 bytes from global to shared memory; if `on` is false, it stores zeros and does not read `from`.
+ */
 KERNEL_INLINE void copy_async(void *to, const void *from, bool on = true)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
@@ -35,7 +36,7 @@ template <int LEFT> KERNEL_INLINE void copy_wait()
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
-/* 16 bytes of shared memory where `on`, without a branch. */
+/* Loads 16 bytes of shared memory if `on` is true, without a branch. */
 KERNEL_INLINE void load_shared_where(bool on, const void *from, uint4 &to)
 {
     asm volatile("{ .reg .pred on; setp.ne.u32 on, %5, 0; @on ld.shared.v4.u32 {%0, %1, %2, %3}, [%4]; }"
@@ -50,7 +51,7 @@ KERNEL_INLINE void prefetch(const void *line)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(line)));
 }
 
-/* ---- The launch before ---- */
+/* ---- The previous launch ---- */
 
 /* Lets the next launch start as soon as there are free multiprocessors. */
 KERNEL_INLINE void invite_next_launch()
@@ -100,7 +101,8 @@ KERNEL_INLINE uint32_t transposed(uint32_t word)
 
 /* ---- Products ---- */
 
-/* 32 bytes of K: a0, a1 are rows g and g + 8 of bytes 4c .., a2, a3 those of bytes 16 + 4c .., b0, b1 alike.
+/* mma.m16n8k32, lane 4g + c: a0, a1 are bytes 4c .. 4c + 3 of rows g and g + 8, a2, a3 bytes 16 + 4c .. of
+ * the same rows; b0, b1 are the same bytes of column g.
  */
 KERNEL_INLINE void multiply_bytes_32(const uint32_t (&a)[4], uint32_t b0, uint32_t b1, float (&out)[4])
 {
@@ -127,7 +129,8 @@ KERNEL_INLINE void multiply_bytes_16(uint32_t a0, uint32_t a1, uint32_t b, float
         out[i] = __int_as_float(d[i]) - SUM_FLOAT;
 }
 
-/* 16 halves of K: a0, a1 are rows g and g + 8 of columns 2c, 2c + 1; a2, a3 those of 2c + 8, 2c + 9; b alike.
+/* mma.m16n8k16, lane 4g + c: a0, a1 are elements 2c, 2c + 1 of rows g and g + 8, a2, a3 elements 2c + 8, 2c +
+ * 9 of the same rows; b0, b1 are the same elements of column g.
  */
 KERNEL_INLINE void multiply_halves(
     uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, float (&sum)[4])
@@ -147,8 +150,8 @@ KERNEL_INLINE void multiply_bfloats(
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* 8 columns of K, of whose elements the upper 19 bits count: a0, a1 are rows g and g + 8 of column c, a2, a3
- * those of c + 4; b alike. */
+/* mma.m16n8k8 of TF32 (the upper 19 bits of a float), lane 4g + c: a0, a1 are element c of rows g and g + 8,
+ * a2, a3 element c + 4 of the same rows; b0, b1 are the same elements of column g. */
 KERNEL_INLINE void multiply_short_floats(
     uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, float (&sum)[4])
 {

@@ -144,7 +144,7 @@ struct wait_timeout {
 
 /* The grid barrier, by one thread of each block; the threads of its block synchronise before and after.
  * False: failed or timed out. */
-KERNEL_INLINE bool meet_grid(const cuda_machine &machine, uint32_t &target, uint32_t blocks)
+KERNEL_INLINE bool grid_barrier(const cuda_machine &machine, uint32_t &target, uint32_t blocks)
 {
     uint32_t *arrived = (uint32_t *)machine.barrier + BARRIER_ARRIVED;
     wait_timeout timeout(machine);

@@ -50,8 +50,8 @@ struct own_split {
 };
 
 /* Merges four elements of head `h` over all splits, by a warp: a lane has one split, or two. All loads are in
- * flight before the first wait, and those that have not arrived are repeated together: one wait after the
- * other would be a round trip each. */
+ * flight before the first wait, and loads of words that have not arrived are repeated together: one wait
+ * after the other would be a round trip each. */
 KERNEL_INLINE void merge_splits(shared_head &head, const cuda_attend &attend, const attend_task &task,
     const own_split &own, uint32_t h, uint32_t element)
 {

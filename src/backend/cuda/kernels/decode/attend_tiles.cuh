@@ -133,7 +133,7 @@ KERNEL_INLINE void append_own(
 
 /* The running softmax of a warp. */
 template <int CHUNKS> struct tile_sums {
-    float maximum, sum;         /* of head c; the sum is that of this lane's positions */
+    float maximum, sum;         /* of head c; the sum is over this lane's positions */
     float output[CHUNKS][4][4]; /* of head g / 2, one of its halves */
 };
 

@@ -1,8 +1,8 @@
 /*
  * Greedy sampling without a grid barrier: each block publishes the largest of the logits that it has
- * computed, reads those of all other blocks, and finds the largest of all. A block that has read them knows
- * that all blocks have reached the end of the token, so the next token needs no other barrier. A block that
- * failed publishes nothing, so that no block reaches the end of that token.
+ * computed, reads the results of all other blocks, and finds the largest of all. A block that has read them
+ * knows that all blocks have reached the end of the token, so the next token needs no other barrier. A block
+ * that failed publishes nothing, so that no block reaches the end of that token.
  */
 #ifndef CUDA_CHOOSE_LARGEST_CUH
 #define CUDA_CHOOSE_LARGEST_CUH

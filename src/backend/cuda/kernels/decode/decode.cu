@@ -1,12 +1,12 @@
 /*
- * The single-token kernel: one launch computes one token after the other on all multiprocessors, as many as
- * the step asks for. A block executes its list of records (cuda_plan.h), one for each phase in which it has
+ * The single-token kernel: one launch computes as many tokens as the step asks for, one after the other, on
+ * all multiprocessors. A block executes its list of records (cuda_plan.h), one for each phase in which it has
  * work. Blocks exchange activations as tagged words (tagged_words.cuh), without a barrier between phases.
  *
  * The same kernel runs a range of phases, for the debug path and for a graph with a node for each phase.
  *
- * FILES. matvec.cuh, matvec_short.cuh, matvec_pieces.cuh (matmuls) on matvec_input.cuh (their input);
- * attend_one.cuh (tasks of attention) on attend_lanes.cuh and attend_tiles.cuh (two algorithms),
+ * FILES. matvec.cuh, matvec_short.cuh, matvec_pieces.cuh (matmuls), which use matvec_input.cuh (their input);
+ * attend_one.cuh (tasks of attention), which uses attend_lanes.cuh and attend_tiles.cuh (two algorithms),
  * attend_input.cuh and attend_finish.cuh; wkv7_head.cuh and wkv7_one.cuh (RWKV-7); choose_largest.cuh (greedy
  * sampling); finisher.cuh (the finishing warp); stream.cuh (the weight ring, and the head of shared memory);
  * tagged_words.cuh. Headers in kernels/common serve the kernels of many tokens as well.
@@ -14,8 +14,9 @@
  * WARPS of a block. 0 to 15 compute (CUDA_WORKERS threads). 16, the finishing warp, adds partial sums, stores
  * the results and loads records. 17, the copying warp, copies weights into the ring.
  *
- * BARRIERS. All but the last four are mbarriers in struct shared_head; a wait tests the parity of the use.
- * s is the serial number of a record of the block in this launch, c the number of a chunk of weights.
+ * BARRIERS. All but the last four are mbarriers in struct shared_head; a wait tests the parity of the number
+ * of earlier completions. wait_distance is explained below, with the timeline. s is the serial number of a
+ * record of the block in this launch, c the number of a chunk of weights.
  *
  * barrier          arrivals                     who waits                  completes when
  * full[c % 32]     9.0 and later: 1 (lane 0 of  warps 0-15, before they    chunk c is in shared memory
@@ -52,12 +53,12 @@
  * s   q, k or v   wait finished(s-2), full; weights to   (finishes s-1)                   copies the
  *                 registers; poll x; norm, round to      wait computed(s); add partial    chunks of s+1,
  *                 int8, multiply; arrive empty and       sums, norm factor; store q,      s+2, ... as far
- *                 computed(s)                            k or v; record s+3 to its        ahead as the
- *                                                        place; arrive finished(s);       ring has room
- *                                                        begin to load record s+4         (empty)
- * s+1 attend      wait finished(s-1); load cached keys   wait computed(s+1); one head
- *                 and values; poll q, k, v; rotate,      and one split: merge the
- *                 append to the cache; softmax; arrive   parts, store a
+ *                 computed(s)                            k or v; copy record s+3 to       ahead as the
+ *                                                        shared memory; arrive            ring has room
+ *                                                        finished(s); load record s+4     (empty)
+ * s+1 attend      wait finished(s-1); load cached keys   wait computed(s+1); if there is
+ *                 and values; poll q, k, v; rotate,      one head and one split: merge
+ *                 append to the cache; softmax; arrive   the parts, store a
  *                 computed(s+1)
  * s+2 output      as s, with input a and no norm         poll x, the residual; wait
  *                                                        computed(s+2); add; store x
@@ -194,12 +195,12 @@ __device__ __noinline__ void run_wkv7(uint32_t index, uint32_t which)
 }
 
 /* The grid barrier; false when a block failed. */
-__device__ __noinline__ bool meet()
+__device__ __noinline__ bool sync_grid()
 {
     DYNAMIC_SHARED(shared);
     shared_head &head = *(shared_head *)shared;
     sync_threads<CUDA_WORKERS>();
-    if (threadIdx.x == 0 && !head.failed && !meet_grid(head.machine, head.target, gridDim.x))
+    if (threadIdx.x == 0 && !head.failed && !grid_barrier(head.machine, head.target, gridDim.x))
         head.failed = 1;
     sync_threads<CUDA_WORKERS>();
     return !head.failed;
@@ -246,7 +247,7 @@ KERNEL_INLINE bool run_other(uint8_t *shared, const cuda_record *record)
         if (record->index > 0 && head.skips)
             break;
         if (record->phase + 1 < head.range.end_phase || head.range.goes_on)
-            meet();
+            sync_grid();
     }
     return !sync_any<CUDA_WORKERS>(head.failed);
 }
@@ -286,8 +287,8 @@ template <int TERMS> KERNEL_INLINE void run_any_matmul(uint32_t kind)
 }
 
 /* The records of one token. A block that failed continues, with wrong values, through attention and through
- * matmuls that the finishing warp finishes; it leaves at a record at whose end all compute warps synchronise
- * (run_other, leave_matmul), so that all warps leave at the same one. */
+ * matmuls that the finishing warp finishes; it returns after the next record that ends with a barrier of all
+ * compute warps (run_other, leave_matmul), so that all warps return after the same record. */
 static __device__ __noinline__ void run_records()
 {
     enum { FINE = 16 };
@@ -367,7 +368,7 @@ KERNEL_INLINE uint32_t tokens_to_compute(shared_head &head)
     return head.tokens.repeat;
 }
 
-/* Copies the weights of all tokens; those of the first need not wait for the step. */
+/* Copies the weights of all tokens; for the first token it need not wait for the step. */
 KERNEL_INLINE void copy_weights(
     stream_writer &writer, const cuda_machine &machine, uint32_t first_phase, uint32_t end_phase)
 {
@@ -566,7 +567,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 1) salvo_decode(
         /* Taking the step takes longer than reading the failure word. */
         if (block == 0 ? !take_step<CUDA_WORKERS>(machine) : threadIdx.x == 0 && has_failed(machine))
             head.failed = 1;
-        meet();
+        sync_grid();
     }
     if (threadIdx.x == 0) {
         begin_tokens(head, shared, flags, starts);

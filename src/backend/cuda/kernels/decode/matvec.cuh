@@ -423,8 +423,8 @@ KERNEL_INLINE void leave_matmul(shared_head &head, const cuda_matmul_record &rec
 
 /*
  * A block's share of a matmul. Warps are up to one record apart from each other: partial sums and norm sums
- * of neighbouring records alternate between two halves. Not inlined, as the functions of matvec_short.cuh:
- * its registers would spill those of the others.
+ * of neighbouring records alternate between two halves. Not inlined, like the functions of matvec_short.cuh:
+ * otherwise registers of the callers would be spilled.
  */
 template <int TERMS> static __device__ __noinline__ void run_matmul()
 {

@@ -286,7 +286,7 @@ KERNEL_INLINE float4 mixed_four(const mix_four &mix, float4 x, float2 norm, floa
     return y;
 }
 
-/* The input of RWKV's matmuls: a layer norm, mixed with that of the token before. */
+/* The input of RWKV's matmuls: a layer norm, mixed with the previous token's norm. */
 template <int PIECES, int TERMS>
 KERNEL_INLINE void mix_parts(shared_head &head, const cuda_vector &vector, const cuda_share &share,
     uint8_t *own_packed_input, float *moments)

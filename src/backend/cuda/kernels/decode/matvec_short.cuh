@@ -24,7 +24,7 @@ KERNEL_INLINE short_chunk take_chunk(shared_head &head, uint32_t bytes, ring_wal
     return {begin, &head.empty[slot]};
 }
 
-/* The input's part of this warp through a layer norm, mixed with that of the token before. */
+/* The input's part of this warp through a layer norm, mixed with the previous token's norm. */
 KERNEL_INLINE float4 mix_part(shared_head &head, const cuda_vector &vector, const warp_share &own,
     uint32_t at, bool on, pending_four &input, uint32_t tag, float *moments)
 {

@@ -17,7 +17,7 @@ struct record_range {
     uint32_t delays;  /* not 0: random pauses */
 };
 
-/* The tokens of a launch. `slot`, `first`, `version` and `epoch` are those at its beginning. */
+/* The tokens of a launch. `slot`, `first`, `version` and `epoch` are the values at its beginning. */
 struct token_walk {
     uint32_t slot, first, version, epoch;
     uint32_t repeat; /* maximum number; 0: not known yet */
@@ -193,7 +193,7 @@ struct stream_writer {
         return true;
     }
 
-    /* By all lanes of the warp; false when nobody will take further chunks. */
+    /* By all lanes of the warp; false when no further chunks are needed. */
     KERNEL_INLINE bool copy(const uint8_t *from, uint32_t bytes)
     {
         const uint32_t slot = walk.index % CUDA_CHUNKS, before = walk.position;

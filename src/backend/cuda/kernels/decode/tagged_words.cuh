@@ -5,12 +5,13 @@
 
 #include "backend/cuda/kernels/decode/stream.cuh"
 
-/* ---- Tagged words: a float whose last bits are those of the token's tag ---- */
+/* ---- Tagged words: floats whose last bits are replaced by the token's tag ---- */
 
 enum : uint32_t { TAG_BITS = 3, TAG_MASK = (1u << TAG_BITS) - 1 };
 
 /* The tag of token number `token`. All 32 bits identify the token; the last three repeat every six tokens,
- * and are never 0, as in memory that was not written. Even and odd tags alternate. */
+ * and are never 0, as in memory that was not written. A word is of this token or of the one before, because
+ * all blocks wait for each other at the end of a token. Even and odd tags alternate. */
 KERNEL_INLINE uint32_t tag_of_token(uint32_t token)
 {
     constexpr uint32_t DIFFERENT = TAG_MASK - 1;

@@ -1,6 +1,6 @@
 /*
- * One head of RWKV-7's wkv7 with all that stands around it, as its record says: a block brings all inputs at
- * once, a value a thread. A lane has two keys, and four values of each of the head's columns in its warp.
+ * One head of RWKV-7's wkv7 with the ops around it, as its record says: a block loads all inputs at once, one
+ * value per thread. A lane has two keys, and four values of each of the head's columns in its warp.
  *
  * With d = k * weight, the direction before it is made as long as 1, f = 1 / (d . d) and e = d * a, a value's
  * part of the new state and its result are

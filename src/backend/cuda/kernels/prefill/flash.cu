@@ -19,7 +19,7 @@ template <int DIM> KERNEL_INLINE uint8_t *chunk_at(uint8_t *rows, uint32_t row, 
     return rows + row * DIM * 2 + (chunk ^ (row & 7)) * 16;
 }
 
-/* Positions first .. of the step; those that no query of the block sees are zeros. */
+/* Positions first .. of the step; positions that no query of the block sees are zeros. */
 template <int DIM>
 KERNEL_INLINE void fetch_keys(
     const cuda_attend &attend, const flash_block &block, uint32_t step, uint8_t *keys, uint8_t *values)

@@ -52,7 +52,7 @@ KERNEL_INLINE bool find_flash_block(const flash_step &step, const cuda_attend &a
                        any = __ldcg(&run->count);
         const uint32_t count = base + lane < run_count ? any : 0;
         const uint32_t tiles = (count * each + QUERIES - 1) / QUERIES;
-        uint32_t through = tiles; /* of this run and those before it */
+        uint32_t through = tiles; /* of this run and the runs before it */
 #pragma unroll
         for (int distance = 1; distance < 32; distance *= 2) {
             const uint32_t other = __shfl_up_sync(~0u, through, distance);

@@ -9,7 +9,7 @@
 #include "backend/cuda/kernels/common/rows.cuh"
 #include "backend/cuda/kernels/common/tensor_cores.cuh"
 
-/* The places of a pair of elements in its head: adjacent, or half a head apart. */
+/* The indices of a pair of elements in its head: adjacent, or half a head apart. */
 struct pair_place {
     uint32_t first, second;
 };

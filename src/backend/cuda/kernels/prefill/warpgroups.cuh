@@ -2,10 +2,10 @@
  * Products of a warpgroup, four warps of which each has 16 rows of weights in its registers, by 16, 32, 64 or
  * 128 tokens in shared memory. Only where the compiler has them: HAS_WARPGROUPS.
  *
- * Weights and results are those of a warp's product of 16 rows by 8 columns (tensor_cores.cuh), as often as
- * there are eights of tokens. Products run beside the warps that began them: until products_wait nobody may
- * touch the sums, or write where their inputs are. Tensor cores read the weights late, too, but ptxas takes
- * their registers for free behind the last product. Nothing else may be computed before products_wait.
+ * Weights and results have the layout of a warp's product of 16 rows by 8 columns (tensor_cores.cuh), once
+ * for every eight tokens. Products run beside the warps that began them: until products_wait nobody may touch
+ * the sums, or write where their inputs are. Tensor cores read the weights late, too, but ptxas takes their
+ * registers for free behind the last product. Nothing else may be computed before products_wait.
  */
 #ifndef CUDA_WARPGROUPS_CUH
 #define CUDA_WARPGROUPS_CUH
