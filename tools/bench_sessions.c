@@ -28,7 +28,7 @@ static bool has_failed(const struct test *test)
            test->arriving_gap.has_failed;
 }
 
-/* ---- What the streams tell ---- */
+/* ---- Results of the streams ---- */
 
 struct span {
     double begin, end;

@@ -93,14 +93,15 @@ int input_prepend_standard_input(struct input *input)
         input_free(&piped);
         return result;
     }
-    const bool apart = input->size == 0 || memchr(blanks, piped.data[piped.size - 1], sizeof blanks - 1) ||
-                       memchr(blanks, input->data[0], sizeof blanks - 1);
+    const bool is_separated = input->size == 0 ||
+                              memchr(blanks, piped.data[piped.size - 1], sizeof blanks - 1) ||
+                              memchr(blanks, input->data[0], sizeof blanks - 1);
     char *both = realloc(piped.data, piped.size + 1 + input->size);
     if (!both) {
         input_free(&piped);
         return failure("out of memory");
     }
-    if (!apart)
+    if (!is_separated)
         both[piped.size++] = ' ';
     memcpy(both + piped.size, input->data, input->size);
     piped.size += input->size;

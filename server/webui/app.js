@@ -23,7 +23,7 @@ const log = byId("log");
 const input = byId("input");
 const list = new MessageList(byId("messages"), { select: selectVersion, regenerate, edit, retry, refresh });
 
-/* ---- What is shown ---- */
+/* ---- Display ---- */
 
 function refresh() {
   const run = running.get(current.id);

@@ -105,10 +105,10 @@ struct request {
     bool goes_back;     /* is put back into the queue when it has no runs left */
     uint64_t starved_at;
     uint64_t begun_ns, first_ns;
-    uint32_t told; /* 1 + the tokens that the last event of progress had; 0: there was none */
+    uint32_t reported; /* 1 + the tokens that the last progress event had; 0: no such event yet */
     char message[BATCH_MESSAGE_BYTES];
 
-    /* With polling: events in turn, and the lists that they point at. */
+    /* With polling: the events in order, and the lists that they point at. */
     struct event_node *nodes; /* [node_count] */
     uint32_t node_count, next_node;
     int32_t *top_ids;    /* [node_count][top_count] */

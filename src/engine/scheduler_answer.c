@@ -17,14 +17,14 @@ void scheduler_tell_progress(struct salvo_scheduler *scheduler, struct request *
 {
     struct salvo_event event = {.kind = SALVO_EVENT_PROGRESS, .id = -1};
     event.computed_tokens = computed < request->prompt_count ? computed : request->prompt_count;
-    if (!request->tells_progress || request->tokens || event.computed_tokens < request->told)
+    if (!request->tells_progress || request->tokens || event.computed_tokens < request->reported)
         return;
     pthread_mutex_lock(&scheduler->mutex);
     const uint32_t room = event_room(scheduler, request);
     pthread_mutex_unlock(&scheduler->mutex);
     if (room <= request->choosing) /* the room of tokens that are being chosen */
         return;
-    request->told = event.computed_tokens + 1;
+    request->reported = event.computed_tokens + 1;
     event_describe(request, &event);
     event_send(scheduler, request, &event);
 }

@@ -137,7 +137,7 @@ static enum salvo_status read_json(
     *stays = true;
     if (parser->depth == 0)
         parser->state = AT_END;
-    parser_tell(parser, out);
+    parser_report(parser, out);
 cleanup:
     return status;
 }
@@ -146,7 +146,7 @@ cleanup:
 static bool end_call(struct salvo_tool_parser *parser, struct salvo_tool_event *out)
 {
     const struct salvo_text arguments = {parser->arguments.data, parser->arguments.size};
-    if (parser_tell(parser, out))
+    if (parser_report(parser, out))
         return true;
     if (!json_slice_is_valid(arguments))
         return parser_cut(parser, out);

@@ -35,7 +35,7 @@ struct salvo_tool_parser {
     /* The call that is being read. */
     struct buffer call; /* its text so far */
     struct buffer name, arguments;
-    size_t told;                /* of the arguments: handed over */
+    size_t reported;            /* bytes of `arguments` that events have handed over */
     size_t depth;               /* of objects and arrays */
     bool in_string, is_escaped; /* within JSON */
     const char *next, *end;     /* the texts that may follow */
@@ -68,7 +68,7 @@ enum salvo_status parser_begin_call(
 enum salvo_status parser_skip(struct salvo_tool_parser *parser, size_t size);
 
 /* Hands new arguments over; false: there are none. */
-bool parser_tell(struct salvo_tool_parser *parser, struct salvo_tool_event *out);
+bool parser_report(struct salvo_tool_parser *parser, struct salvo_tool_event *out);
 
 /* Goes on with content. */
 void parser_go_to_text(struct salvo_tool_parser *parser);

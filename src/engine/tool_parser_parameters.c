@@ -135,7 +135,7 @@ enum salvo_status parser_key(struct salvo_tool_parser *parser, struct salvo_tool
     TRY(add(parser, parser->kind == VALUE_STRING ? "\": \"" : "\": "));
     TRY(parser_skip(parser, space + (parser->kind == VALUE_STRING ? at : other)));
     parser->state = IN_VALUE;
-    *stays = parser_tell(parser, out);
+    *stays = parser_report(parser, out);
 cleanup:
     return status;
 }
@@ -215,7 +215,7 @@ enum salvo_status parser_value(struct salvo_tool_parser *parser, struct salvo_to
     TRY(parser_skip(parser, text.size));
     if (found)
         parser->state = AFTER_VALUE;
-    *stays = parser_tell(parser, out) || !found;
+    *stays = parser_report(parser, out) || !found;
 cleanup:
     return status;
 }

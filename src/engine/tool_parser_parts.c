@@ -83,7 +83,7 @@ enum salvo_status parser_begin_call(
 {
     enum salvo_status status = SALVO_OK;
     parser->name.size = parser->arguments.size = parser->call.size = 0;
-    parser->told = parser->depth = 0;
+    parser->reported = parser->depth = 0;
     parser->in_string = parser->is_escaped = false;
     TRY(buffer_append(&parser->name, name.data, name.size));
     TRY(parser_skip(parser, size));
@@ -93,14 +93,14 @@ cleanup:
     return status;
 }
 
-bool parser_tell(struct salvo_tool_parser *parser, struct salvo_tool_event *out)
+bool parser_report(struct salvo_tool_parser *parser, struct salvo_tool_event *out)
 {
-    const size_t size = parser->arguments.size - parser->told;
+    const size_t size = parser->arguments.size - parser->reported;
     if (size == 0)
         return false;
     *out = (struct salvo_tool_event){
-        .kind = SALVO_TOOL_ARGUMENTS, .text = {parser->arguments.data + parser->told, size}};
-    parser->told = parser->arguments.size;
+        .kind = SALVO_TOOL_ARGUMENTS, .text = {parser->arguments.data + parser->reported, size}};
+    parser->reported = parser->arguments.size;
     return true;
 }
 

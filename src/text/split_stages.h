@@ -37,7 +37,7 @@ size_t stage_deepseek_punctuation(const char *at, const char *end); /* \s?[punct
 size_t stage_east_asian(const char *at, const char *end);           /* [U+0800-U+9FA5 U+AC00-U+D7FF]+ */
 size_t stage_han_kana(const char *at, const char *end);             /* [U+4E00-U+9FA5 U+3040-U+30FF]+ */
 
-/* ---- What the stages share --------------------------------------------------------------------------- */
+/* ---- Functions of all stages ------------------------------------------------------------------------- */
 
 /* The end of the run of characters whose class is in `classes`. */
 static inline const char *skip_classes(const char *at, const char *end, unsigned classes)

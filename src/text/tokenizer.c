@@ -72,7 +72,7 @@ void tokenizer_close(struct tokenizer *tokenizer)
     memory_free(tokenizer);
 }
 
-/* ---- What it is -------------------------------------------------------------------------------------- */
+/* ---- Properties -------------------------------------------------------------------------------------- */
 
 const char *tokenizer_model(const struct tokenizer *tokenizer)
 {

@@ -317,8 +317,8 @@ static void recurrence_on_a_busy_device(void **state)
 /* ---- Cancelled at any moment ---- */
 
 /* Another thread cancels at some moment between two calls of the text callback: from `call` on, and before
- * the end of a call PATIENCE later, so that the cancel comes within the generation. */
-enum { PATIENCE = 4 };
+ * the end of the call LATEST_CALL calls later, so that the cancel happens within the generation. */
+enum { LATEST_CALL = 4 };
 
 struct canceller {
     struct salvo_session *session;
@@ -343,7 +343,7 @@ static bool watch(void *user, const char *text, size_t size)
     (void)text;
     (void)size;
     canceller->late += atomic_load(&canceller->done);
-    if (atomic_fetch_add(&canceller->calls, 1) + 1 == canceller->call + PATIENCE) {
+    if (atomic_fetch_add(&canceller->calls, 1) + 1 == canceller->call + LATEST_CALL) {
         while (!atomic_load(&canceller->done))
             sched_yield();
     }

@@ -389,7 +389,7 @@ static void random_seeds_can_be_used_again(void **state)
 
 /* ---- Tokens and text ---- */
 
-struct heard {
+struct received {
     int32_t ids[100];
     char bytes[1000], text[1000];
     size_t count, byte_count, text_size, most;
@@ -397,23 +397,23 @@ struct heard {
 
 static bool hear_token(void *user, int32_t id, const char *data, size_t size)
 {
-    struct heard *heard = user;
-    heard->ids[heard->count++] = id;
-    memcpy(heard->bytes + heard->byte_count, data, size);
-    heard->byte_count += size;
-    return heard->count != heard->most;
+    struct received *received = user;
+    received->ids[received->count++] = id;
+    memcpy(received->bytes + received->byte_count, data, size);
+    received->byte_count += size;
+    return received->count != received->most;
 }
 
 static bool hear_text(void *user, const char *text, size_t size)
 {
-    struct heard *heard = user;
-    memcpy(heard->text + heard->text_size, text, size);
-    heard->text_size += size;
+    struct received *received = user;
+    memcpy(received->text + received->text_size, text, size);
+    received->text_size += size;
     return true;
 }
 
 static struct salvo_generate_result generate(
-    struct fixture *fixture, const char *const *stops, size_t stop_count, struct heard *heard)
+    struct fixture *fixture, const char *const *stops, size_t stop_count, struct received *received)
 {
     struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
     struct salvo_sampler sampler = SALVO_SAMPLER_INIT;
@@ -426,7 +426,7 @@ static struct salvo_generate_result generate(
     options.stop_count = stop_count;
     options.token = hear_token;
     options.text = hear_text;
-    options.user = heard;
+    options.user = received;
     ASSERT_OK(salvo_session_rollback(fixture->session, 0));
     ASSERT_OK(salvo_session_set_sampler(fixture->session, &sampler));
     ASSERT_OK(salvo_session_feed(fixture->session, (const int32_t[]){1, 2}, 2));
@@ -438,16 +438,16 @@ static void each_token_comes_with_its_bytes(void **state)
 {
     (void)state;
     struct fixture fixture = open_small();
-    struct heard heard = {0}, few = {.most = 7};
+    struct received received = {0}, few = {.most = 7};
     char *text;
     size_t size;
-    const struct salvo_generate_result result = generate(&fixture, NULL, 0, &heard);
+    const struct salvo_generate_result result = generate(&fixture, NULL, 0, &received);
     assert_int_equal(80, result.tokens);
-    assert_int_equal(80, heard.count);
-    assert_memory_equal(salvo_session_tokens(fixture.session) + 2, heard.ids, 80 * sizeof *heard.ids);
-    ASSERT_OK(salvo_detokenize(fixture.model, heard.ids, heard.count, false, &text, &size));
-    assert_int_equal(size, heard.byte_count);
-    assert_memory_equal(text, heard.bytes, size);
+    assert_int_equal(80, received.count);
+    assert_memory_equal(salvo_session_tokens(fixture.session) + 2, received.ids, 80 * sizeof *received.ids);
+    ASSERT_OK(salvo_detokenize(fixture.model, received.ids, received.count, false, &text, &size));
+    assert_int_equal(size, received.byte_count);
+    assert_memory_equal(text, received.bytes, size);
     salvo_free(text);
 
     const struct salvo_generate_result stopped = generate(&fixture, NULL, 0, &few);
@@ -462,7 +462,7 @@ static void the_filter_does_as_generation(void **state)
 {
     (void)state;
     struct fixture fixture = open_small();
-    struct heard all = {0};
+    struct received all = {0};
     generate(&fixture, NULL, 0, &all);
     unsigned stops_found = 0;
     for (size_t at = 0; at + 4 < all.text_size; at += 3) {
@@ -471,16 +471,16 @@ static void the_filter_does_as_generation(void **state)
         if (strlen(stop) < 3)
             continue;
         const char *stops[] = {"", stop};
-        struct heard heard = {0};
+        struct received received = {0};
         struct salvo_text_filter *filter;
         struct salvo_text ready;
         char text[1000];
         size_t size = 0;
         bool stopped = false;
-        const struct salvo_generate_result result = generate(&fixture, stops, 2, &heard);
+        const struct salvo_generate_result result = generate(&fixture, stops, 2, &received);
         ASSERT_OK(salvo_text_filter_open(stops, 2, &filter));
-        for (size_t i = 0; i < heard.byte_count; i++) {
-            ASSERT_OK(salvo_text_filter_push(filter, heard.bytes + i, 1, &ready, &stopped));
+        for (size_t i = 0; i < received.byte_count; i++) {
+            ASSERT_OK(salvo_text_filter_push(filter, received.bytes + i, 1, &ready, &stopped));
             memcpy(text + size, ready.data, ready.size);
             size += ready.size;
         }
@@ -489,8 +489,8 @@ static void the_filter_does_as_generation(void **state)
         ASSERT_OK(salvo_text_filter_finish(filter, &ready));
         memcpy(text + size, ready.data, ready.size);
         size += ready.size;
-        assert_int_equal(heard.text_size, size);
-        assert_memory_equal(heard.text, text, size);
+        assert_int_equal(received.text_size, size);
+        assert_memory_equal(received.text, text, size);
         salvo_text_filter_close(filter);
     }
     assert_true(stops_found > 3);

@@ -249,11 +249,11 @@ int client_open(const struct fixture *fixture)
     const struct sockaddr_in address = {.sin_family = AF_INET,
         .sin_port = htons((uint16_t)http_server_port(fixture->server)),
         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const struct timeval patience = {.tv_sec = 120}; /* a server that hangs fails the test */
+    const struct timeval timeout = {.tv_sec = 120}; /* a server that hangs fails the test */
     const int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
     assert_true(fd >= 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof address), 0);
     return fd;

@@ -77,14 +77,14 @@ static void make_attention(struct parts *p)
         add_to_x(p, 3);
 }
 
-#define APART \
+#define SEPARATE \
     "rows[embed] matmul[rms_norm|matmul,matmul,matmul;a] attend[rope,rope,kv_append|attend] rows[add"
 
 static void attention_projects(void **state)
 {
     (void)state;
     mistake = NO_MISTAKE;
-    check_groups(make_attention, one_token, MAX_ROUNDED, APART "]" END);
+    check_groups(make_attention, one_token, MAX_ROUNDED, SEPARATE "]" END);
     check_lowering(make_attention, &projects,
         "rows[embed] project[rms_norm,matmul,matmul,matmul,rope,rope,kv_append|attend] rows[add]" END);
     struct lowering_options batch = projects;
@@ -98,9 +98,9 @@ static void other_matmuls_stay_apart(void **state)
 {
     (void)state;
     mistake = VALUE_IS_READ_LATER;
-    check_lowering(make_attention, &projects, APART ",add]" END);
+    check_lowering(make_attention, &projects, SEPARATE ",add]" END);
     mistake = SWAPPED;
-    check_lowering(make_attention, &projects, APART "]" END);
+    check_lowering(make_attention, &projects, SEPARATE "]" END);
     mistake = OTHER_KEY;
     check_lowering(make_attention, &projects,
         "rows[embed,embed] matmul[rms_norm|matmul,matmul,matmul;a] attend[rope,rope,kv_append|attend] "
@@ -133,7 +133,7 @@ static void backends_may_refuse(void **state)
     options.takes = refuses;
     mistake = NO_MISTAKE;
     asked = 0;
-    check_lowering(make_attention, &options, APART "]" END);
+    check_lowering(make_attention, &options, SEPARATE "]" END);
     assert_int_equal(1, asked);
 }
 

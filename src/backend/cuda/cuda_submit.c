@@ -489,7 +489,7 @@ cleanup:
     return status;
 }
 
-/* ---- Turns ---- */
+/* ---- Sessions one after another ---- */
 
 /* Few tokens, each of another run, are faster one after the other than together. */
 static bool is_faster_serially(const struct executor *executor, const struct step *step)

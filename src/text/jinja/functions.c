@@ -168,7 +168,7 @@ cleanup:
     return status;
 }
 
-/* ---- Of chat templates ------------------------------------------------------------------------------- */
+/* ---- Functions of chat templates --------------------------------------------------------------------- */
 
 /* The template refuses the conversation, which is an error of the caller, not of the template. */
 static enum salvo_status raise_exception(struct interpreter *in, const struct call *call, struct value *out)

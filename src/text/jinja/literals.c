@@ -18,16 +18,16 @@ static int digit_value(uint32_t character, int base)
     return value < base ? value : -1;
 }
 
-/* "0x" and the like; *base is then what it says. */
+/* The size of a prefix such as "0x", which sets *base; 0 if there is none. */
 static size_t prefix_size(struct string text, int *base)
 {
     if (text.size < 2 || CHAR_CODE(text.chars[0]) != '0')
         return 0;
     uint32_t letter = CHAR_CODE(text.chars[1]) | 0x20;
-    int told = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
-    if (!told || (*base && *base != told))
+    int named = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
+    if (!named || (*base && *base != named))
         return 0;
-    *base = told;
+    *base = named;
     return 2;
 }
 

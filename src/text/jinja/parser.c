@@ -262,7 +262,7 @@ cleanup:
     return status;
 }
 
-/* ---- What comes behind ------------------------------------------------------------------------------- */
+/* ---- Postfix operators: slices, attributes, calls, filters, tests ------------------------------------ */
 
 static enum salvo_status parse_slice_part(struct parser *parser, struct node **out)
 {

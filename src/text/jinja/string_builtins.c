@@ -368,7 +368,7 @@ const struct builtin split_methods[] = {
     {0},
 };
 
-/* ---- What all characters are ------------------------------------------------------------------------- */
+/* ---- Tests of all characters: isdigit, isupper, ... -------------------------------------------------- */
 
 static enum salvo_status all_are(const struct call *call, bool (*is)(uint32_t character), struct value *out)
 {

@@ -94,11 +94,11 @@ void load_rows(vec2 first_angle)
     const uint pairs = HEAD_DIM / 2;
     for (uint i = tid; i < (HEADS + (has_own ? 2 : 0)) * pairs; i += THREADS) {
         uint row = i / pairs, pair = i - row * pairs;
-        bool turns = pair < rotated_pairs() && row <= HEADS, apart = arguments.halves != 0 && pair < rotated_pairs();
-        uint a = apart ? pair : 2 * pair, b = apart ? pair + rotated_pairs() : a + 1;
+        bool rotates = pair < rotated_pairs() && row <= HEADS, in_halves = arguments.halves != 0 && pair < rotated_pairs();
+        uint a = in_halves ? pair : 2 * pair, b = in_halves ? pair + rotated_pairs() : a + 1;
         float x = projected(row, a), y = projected(row, b);
         vec2 angle = i == tid ? first_angle : angle_of(i);
-        float rotated_x = turns ? x * angle.x - y * angle.y : x, rotated_y = turns ? y * angle.x + x * angle.y : y;
+        float rotated_x = rotates ? x * angle.x - y * angle.y : x, rotated_y = rotates ? y * angle.x + x * angle.y : y;
         rows[row * HEAD_DIM + a] = row < HEADS ? rotated_x * arguments.scale : as_cached(rotated_x);
         rows[row * HEAD_DIM + b] = row < HEADS ? rotated_y * arguments.scale : as_cached(rotated_y);
     }
