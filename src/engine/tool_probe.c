@@ -1,6 +1,7 @@
 #include "engine/tool_probe.h"
 
 #include "base/memory.h"
+#include "base/text_order.h"
 #include "engine/chat_template.h"
 
 #include <stdio.h>
@@ -163,11 +164,9 @@ void probe_close(struct probe *probe)
 struct salvo_text probe_answer(const struct probe *probe, const struct salvo_prompt *rendering)
 {
     const struct salvo_text text = text_of_prompt(rendering), asked = text_of_prompt(probe->question);
-    size_t size = 0;
     if (!text.size || !asked.size)
         return (struct salvo_text){0};
-    while (size < text.size && size < asked.size && text.data[size] == asked.data[size])
-        size++;
+    size_t size = text_common_prefix(text, asked);
     /* Both may go on with tags that begin alike. */
     size_t tag = size;
     while (tag > 0 && size - tag < 24 && text.data[tag - 1] != '<' && text.data[tag - 1] != '>')

@@ -2,11 +2,11 @@
 
 #include "base/buffer.h"
 #include "base/memory.h"
+#include "base/text_order.h"
 #include "grammar/separator_tokens.h"
 #include "grammar/string_tokens.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     LONGEST_TOKEN = UINT16_MAX - 1,
@@ -22,13 +22,8 @@ struct sorted_token {
 static int compare_tokens(const void *left, const void *right)
 {
     const struct sorted_token *a = left, *b = right;
-    size_t size = a->text.size < b->text.size ? a->text.size : b->text.size;
-    int order = memcmp(a->text.data, b->text.data, size);
-    if (order != 0)
-        return order;
-    if (a->text.size != b->text.size)
-        return a->text.size < b->text.size ? -1 : 1;
-    return a->id < b->id ? -1 : a->id > b->id;
+    const int order = text_compare(a->text, b->text);
+    return order ? order : a->id < b->id ? -1 : a->id > b->id;
 }
 
 static enum salvo_status read_tokens(struct token_trie *trie, token_function token, void *user)
@@ -60,14 +55,6 @@ cleanup:
     return status;
 }
 
-static size_t common_prefix(struct salvo_text a, struct salvo_text b)
-{
-    size_t length = 0;
-    while (length < a.size && length < b.size && a.data[length] == b.data[length])
-        length++;
-    return length;
-}
-
 /* Each token adds the nodes of the bytes that it does not share with the token before it. */
 static enum salvo_status add_nodes(struct token_trie *trie, const struct sorted_token *sorted, uint32_t count)
 {
@@ -76,7 +63,7 @@ static enum salvo_status add_nodes(struct token_trie *trie, const struct sorted_
     struct salvo_text before = {0};
     TRY(NEW(&open, (size_t)LONGEST_TOKEN + 1));
     for (uint32_t i = 0; i < count; i++) {
-        size_t shared = common_prefix(before, sorted[i].text);
+        size_t shared = text_common_prefix(before, sorted[i].text);
         for (size_t depth = shared + 1; depth <= before.size; depth++)
             trie->nodes[open[depth]].after = trie->node_count;
         for (size_t depth = shared + 1; depth <= sorted[i].text.size; depth++) {

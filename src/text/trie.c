@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 #include "base/memory.h"
+#include "base/text_order.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,22 +10,8 @@
 static int compare_entries(const void *left_pointer, const void *right_pointer)
 {
     const struct trie_entry *left = left_pointer, *right = right_pointer;
-    size_t shared = left->key.size < right->key.size ? left->key.size : right->key.size;
-    int order = shared ? memcmp(left->key.data, right->key.data, shared) : 0;
-    if (order == 0 && left->key.size != right->key.size)
-        order = left->key.size < right->key.size ? -1 : 1;
-    if (order == 0)
-        order = left->value < right->value ? -1 : left->value > right->value;
-    return order;
-}
-
-/* How many bytes of `key` the key before it shares. */
-static size_t shared_prefix(struct salvo_text previous, struct salvo_text key)
-{
-    size_t size = 0;
-    while (size < previous.size && size < key.size && previous.data[size] == key.data[size])
-        size++;
-    return size;
+    const int order = text_compare(left->key, right->key);
+    return order ? order : left->value < right->value ? -1 : left->value > right->value;
 }
 
 /* The entries below a node while its level is being built: entries [first, last) share the node's path. */
@@ -43,8 +30,8 @@ enum salvo_status trie_open(struct trie *trie, struct trie_entry *entries, size_
     qsort(entries, count, sizeof *entries, compare_entries);
     struct salvo_text previous = {0};
     for (size_t i = 0; i < count; i++) {
-        if (!checked_add(
-                node_count, entries[i].key.size - shared_prefix(previous, entries[i].key), &node_count) ||
+        if (!checked_add(node_count, entries[i].key.size - text_common_prefix(previous, entries[i].key),
+                &node_count) ||
             node_count > UINT32_MAX)
             TRY(fail(SALVO_ERROR_UNSUPPORTED, "the vocabulary has more than %u bytes of text", UINT32_MAX));
         previous = entries[i].key;
