@@ -17,15 +17,16 @@ struct api_token {
 };
 
 struct api_choice {
-    void *owner; /* of the events */
+    void *owner; /* the generation that receives the events */
     struct salvo_model *model;
     size_t prompt; /* number of its prompt */
     uint32_t index;
-    uint64_t handle;                   /* of the scheduler; 0: not submitted */
-    struct salvo_scheduler *scheduler; /* that it was submitted to; for its thread alone */
-    size_t queued;                     /* events that the loop has not seen; under the lock of the owner */
-    unsigned failures;                 /* of the device before it was submitted */
-    bool is_parked;                    /* waits for the model to be opened again, api_recovery.h */
+    uint64_t handle; /* the scheduler's handle of the request; 0: not submitted */
+    struct salvo_scheduler
+        *scheduler;    /* the scheduler of that request; only the scheduler's thread reads it */
+    size_t queued;     /* events that the loop has not seen; under the lock of the owner */
+    unsigned failures; /* failures of the device before the request was submitted */
+    bool is_parked;    /* waits for the model to be opened again, api_recovery.h */
     struct api_choice *next_parked, **parked_link;
     struct salvo_text_filter *filter;
     struct api_constraint constraint;
@@ -44,14 +45,14 @@ struct api_choice {
     bool wants_details;
 
     struct buffer held; /* bytes of tokens that the filter holds back */
-    size_t characters;  /* of all tokens so far */
-    size_t dropped;     /* of the characters: a blank that the text of the prompt does not begin with */
-    uint32_t tokens;    /* of the answer */
+    size_t characters;  /* characters of all tokens so far */
+    size_t dropped;  /* characters removed from the beginning: a blank that the prompt's text does not have */
+    uint32_t tokens; /* of the answer */
     bool has_new_line, echoed; /* echoed: the prompt was sent */
     bool stopped;              /* a stop string was found; later tokens are ignored */
-    const char *stop_word;     /* that string, or "" */
+    const char *stop_word;     /* the stop string that was found, or "" */
 
-    uint32_t session; /* that it has or had; UINT32_MAX: none */
+    uint32_t session; /* current or last session; UINT32_MAX: none */
 
     /* From the last event; the members of the second line also after each token. */
     bool ended;

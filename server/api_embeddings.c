@@ -22,14 +22,14 @@ struct text {
 struct embeddings {
     struct api_task task; /* first */
     struct api_model *model;
-    unsigned failures; /* of the device, before the texts were submitted */
+    unsigned failures; /* failures of the device before the texts were submitted */
     struct api_embedding_request request;
     struct text *texts; /* [request.count] */
     float *values;      /* [request.count][width] */
     size_t submitted;
     bool given_up; /* no further text is submitted */
 
-    pthread_mutex_t lock; /* of the rest */
+    pthread_mutex_t lock; /* protects the members below */
     size_t ended;
     bool posted; /* the loop will handle the ends */
     enum salvo_status status;

@@ -36,7 +36,7 @@ struct api_generation {
     bool streaming, paused;
     struct api_stream stream;
 
-    pthread_mutex_t lock; /* of the rest */
+    pthread_mutex_t lock; /* protects the members below */
     struct queued_event *first, **last;
     bool posted;    /* the loop will handle the events */
     bool lost;      /* an event could not be kept */
@@ -235,7 +235,7 @@ static void cancel_all(struct api_generation *generation)
 {
     for (size_t i = 0; i < generation->submitted; i++) {
         struct api_choice *choice = &generation->choices[i];
-        if (choice->is_parked) { /* no event will come */
+        if (choice->is_parked) { /* the scheduler will send no event */
             api_unpark(choice);
             choice->ended = true;
             generation->ended++;
@@ -245,7 +245,7 @@ static void cancel_all(struct api_generation *generation)
     }
 }
 
-/* Ends the exchange with an error. The events that still come are ignored. */
+/* Ends the exchange with an error. Later events are ignored. */
 static void give_up(struct api_generation *generation, const struct api_error *error)
 {
     struct api_task *task = &generation->task;
@@ -595,7 +595,7 @@ static void closed(struct api_task *task)
 {
     struct api_generation *generation = of_task(task);
     cancel_all(generation);
-    end_if_done(generation); /* unless there are events to come */
+    end_if_done(generation); /* unless events are expected */
 }
 
 static void destroy(struct api_task *task)

@@ -105,7 +105,7 @@ bool api_recover(struct api_server *server, struct api_model *model, api_resume_
     model->engine = NULL;
     model->scheduler = NULL;
     for (uint32_t i = 0; i < model->slot_count; i++)
-        model->slots[i].count = 0; /* what they had is lost */
+        model->slots[i].count = 0; /* their state is lost */
     sigfillset(&all);              /* signals belong to the loop */
     sigdelset(&all, SIGBUS);
     sigdelset(&all, SIGSEGV);

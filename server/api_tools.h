@@ -31,7 +31,7 @@ bool api_tools_describe(const struct api_model *model, struct api_request *reque
 struct api_call {
     char id[96];
     size_t name, name_size, arguments, arguments_size; /* within `call_texts` */
-    size_t sent;                                       /* of the arguments */
+    size_t sent;                                       /* bytes of the arguments that were sent */
     bool is_known;                                     /* its name was sent */
     bool ended, is_cut;                                /* nothing follows; the arguments are not complete */
 };
@@ -44,7 +44,7 @@ struct api_calls {
     struct buffer calls;     /* struct api_call, all of them */
     struct buffer call_texts;
     bool in_pieces; /* calls are sent as they arrive, not when they are complete */
-    size_t sent;    /* of the calls */
+    size_t sent;    /* number of calls that were sent */
 };
 
 /* For the answer to a request whose prompt is prepared. */
@@ -70,7 +70,7 @@ struct api_call_texts {
     bool ended, is_cut;     /* nothing follows; the arguments are not complete */
 };
 struct api_call_texts api_calls_get(const struct api_calls *calls, size_t index);
-void api_calls_sent(struct api_calls *calls); /* forgets what was sent */
+void api_calls_sent(struct api_calls *calls); /* forgets the parts that were sent */
 
 /* Members `reasoning_content` and `tool_calls`, if there are any; in a stream only their unsent part. */
 void api_write_calls(struct json_writer *json, const struct api_calls *calls, bool stream);

@@ -56,7 +56,7 @@ struct http_server {
     int wake_pipe[2]; /* a byte there wakes the loop */
     struct event *wake;
     atomic_bool stopping;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the members below */
     struct post *first_post, **last_post;
     bool ended;
 };

@@ -207,7 +207,7 @@ static void announce(const struct serving *serving)
         options->listening(options->user, address);
 }
 
-/* All threads end before what they use. */
+/* Threads end before the objects that they use. */
 static void close_all(struct serving *serving)
 {
     struct api_server *api = &serving->api;

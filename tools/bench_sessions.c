@@ -19,7 +19,8 @@ struct test {
     double average, deviation;     /* tokens a second of all sessions */
     double prompt_speed;           /* prompt tokens a second, until all have their first token */
     struct number_list first, gap; /* seconds: until the first token, and between two */
-    struct number_list arriving_first, arriving_gap; /* likewise, of and beside a prompt that arrives */
+    struct number_list arriving_first,
+        arriving_gap; /* seconds: first token of the arriving prompt; gaps of the others meanwhile */
 };
 
 static bool has_failed(const struct test *test)
@@ -93,7 +94,7 @@ static double take_together(const struct streams *streams, struct test *test)
     return speed;
 }
 
-/* Tokens a second of streams that come and go. */
+/* Tokens a second of streams that begin and end at different times. */
 static double take_requests(const struct streams *streams, struct test *test)
 {
     double tokens = 0, end = 0;

@@ -12,9 +12,9 @@ struct stream {
     uint32_t prompt, tokens; /* lengths of prompt and answer */
     uint64_t handle;
     double submitted;
-    double *times;     /* [tokens]: when each came */
-    uint32_t count;    /* that have come */
-    uint32_t together; /* of these, before all streams had their first */
+    double *times;     /* [tokens]: arrival time of each token */
+    uint32_t count;    /* tokens that have arrived */
+    uint32_t together; /* tokens that arrived before all streams had their first token */
 };
 
 struct streams {

@@ -68,7 +68,7 @@ static size_t edit_distance(const char *a, const char *b)
     size_t a_size = strlen(a), b_size = strlen(b);
     if (a_size > LONGEST || b_size > LONGEST)
         return LONGEST;
-    size_t rows[3][LONGEST + 1]; /* of the first i letters of a, in turns */
+    size_t rows[3][LONGEST + 1]; /* rows of the first i letters of a; three are used in rotation */
     for (size_t j = 0; j <= b_size; j++)
         rows[0][j] = j;
     for (size_t i = 1; i <= a_size; i++) {

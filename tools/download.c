@@ -23,7 +23,7 @@ enum verdict { CONTINUE, RESTART, CHANGED, FAILED };
 enum { MOST_RESTARTS = 2 };
 
 struct transfer {
-    const struct download *download; /* what is expected */
+    const struct download *download; /* expected name, size and checksum */
     int descriptor;
     char sha256[SHA256_TEXT]; /* expected, or as the server says; "": unknown */
     bool has_size;
@@ -31,7 +31,7 @@ struct transfer {
     char identity[HTTP_TEXT]; /* of the file that the bytes so far belong to: a SHA-256 or an ETag */
     struct sha256 hash;       /* of the bytes so far */
     uint64_t received;        /* bytes so far */
-    uint64_t resumed;         /* of these, from an earlier process */
+    uint64_t resumed;         /* bytes of `received` from an earlier process */
     bool is_joined;           /* the bytes so far came in more than one answer */
     uint64_t limit;           /* bytes that the disk has room for */
     double start;
@@ -145,7 +145,7 @@ static bool start_again(struct transfer *transfer)
     return true;
 }
 
-/* Reads what an earlier process has left. */
+/* Reads the state that an earlier process has left. */
 static bool open_part(struct transfer *transfer)
 {
     static char buffer[1 << 16];
@@ -233,7 +233,7 @@ static bool differs(struct transfer *transfer, bool from_expected, const char *w
     return refuse(transfer, "the server has another file, with %s %s", what, found);
 }
 
-/* Compares what the server says about the file with what is known. */
+/* Compares the server's headers with the expected size and checksum. */
 static bool check_server_sum(struct transfer *transfer, const char *sha256)
 {
     if (*transfer->sha256 && strcmp(sha256, transfer->sha256) != 0)

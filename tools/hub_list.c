@@ -16,7 +16,7 @@ struct listing_page {
     struct hub_listing *listing;
     struct json_reader reader;
     size_t depth, bytes;
-    char key[32], outer_key[32]; /* of the entry, or of an object within it; of that object */
+    char key[32], outer_key[32]; /* current key; key of the object within the entry that contains it */
     char path[HUB_PATH], sha256[SHA256_TEXT];
     bool is_file, is_complete;
     uint64_t size;

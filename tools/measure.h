@@ -11,7 +11,7 @@ uint64_t peak_memory(void); /* largest resident size of this process in bytes */
 struct salvo_counters counters_of(const struct salvo_engine *engine);
 double rate(double count, double seconds); /* 0 when no time has passed */
 
-/* Numbers of a measurement, as many as come. */
+/* The numbers of a measurement, a list that grows. */
 struct number_list {
     double *items;
     size_t count, capacity;

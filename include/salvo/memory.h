@@ -41,13 +41,14 @@ struct salvo_memory {
     uint32_t states;       /* recurrent states that the prefix cache has room for */
     uint32_t cached_states;
     uint64_t state_bytes;   /* of one recurrent state */
-    uint64_t lookups, hits; /* of salvo_session_prefill_cached with a prefix cache */
-    uint64_t reused_tokens; /* that it found */
+    uint64_t lookups, hits; /* calls of salvo_session_prefill_cached; calls that found tokens */
+    uint64_t reused_tokens; /* tokens that these calls found */
     uint64_t evictions;     /* pages and states removed from the prefix cache to make room */
     /* Recurrent states that the device has memory for, beside one for each session: for the prefix cache, and
      * for a few earlier states of each session, to roll it back. */
     uint32_t kept_states;
-    uint32_t used_states; /* of these; one that a session and the prefix cache share counts once */
+    uint32_t
+        used_states; /* kept states in use; a state that a session and the prefix cache share counts once */
 };
 #define SALVO_MEMORY_INIT                                                     \
     {                                                                         \

@@ -28,14 +28,14 @@ struct batch_run {
     bool follows;      /* submitted while an earlier run of the session was open */
     enum run_source source;
     const uint32_t *mask; /* the caller's, during submit, or a resident one; NULL: none */
-    uint32_t mask_number; /* of a resident one; else 0 */
-    float *logits;        /* the caller's, or NULL, as the next two */
+    uint32_t mask_number; /* number of a resident mask; 0 for other masks */
+    float *logits;        /* memory of the caller, or NULL; also the next two */
     float *logprobs;
     int32_t *top_ids;
     uint32_t top_count;
-    float *hidden;       /* the caller's, or NULL, as the next one */
+    float *hidden;       /* memory of the caller, or NULL; also the next one */
     int32_t *chosen_ids; /* [tokens] */
-    uint32_t first_row;  /* among the rows of the backend's step */
+    uint32_t first_row;  /* index of its first row in the backend's step */
     int32_t stop_ids[MAX_STOP_IDS];
     uint32_t stop_count;
     struct salvo_run_result result;
@@ -54,7 +54,7 @@ struct batch_step {
 };
 
 struct batch {
-    struct batch_step steps[SALVO_OPEN_STEPS]; /* ticket t is in place t % SALVO_OPEN_STEPS */
+    struct batch_step steps[SALVO_OPEN_STEPS]; /* ticket t is at index t % SALVO_OPEN_STEPS */
     uint64_t last_ticket, completed;           /* tickets up to `completed` are not in flight */
     uint64_t held_step;     /* engine->steps of the last step with runs that hold logits; 0: these are gone */
     uint64_t checks;        /* lists of runs checked */
@@ -65,16 +65,17 @@ struct batch {
 /* The part of a session that belongs to its runs in batches. */
 struct batch_session {
     uint64_t checked;      /* the list of runs that it was last found in */
-    uint32_t open, flying; /* runs that are open; of these, in flight */
+    uint32_t open, flying; /* number of open runs; number of runs in flight */
     uint32_t planned;      /* while runs are in flight: positions that the session will have */
     bool chooses;          /* while runs are in flight: the last one chooses an id */
     bool holds;            /* while runs are in flight: the last one holds its logits */
-    uint64_t held_step;    /* the step with its last run that does */
-    uint32_t held_row;     /* of logits */
+    uint64_t held_step;    /* the step of the session's last run that held its logits */
+    uint32_t held_row;     /* row of these logits */
     uint32_t held_end;     /* positions after that run */
     bool may_stop;         /* while runs are in flight: the next decode may find that a stop id was chosen */
-    bool may_end_early; /* while runs are in flight: one of them may find that; `planned` is then too far */
-    bool is_planned;    /* has pages for a run that is about to be submitted */
+    bool may_end_early;    /* while runs are in flight: one of them may find a stop id; `planned` is then too
+                              large */
+    bool is_planned;       /* has pages for a run that is about to be submitted */
 
     /* The recurrent state on the device does not belong to the session's `computed` tokens: a run whose
      * results were dropped has changed it. */

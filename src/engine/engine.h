@@ -59,8 +59,8 @@ struct salvo_engine {
     struct last_norm last_norm;
     struct page_pool page_pool;
     struct page_pool state_pool; /* kept states, in addition to the states of the slots */
-    uint32_t snapshots_each;     /* of these, for each session; */
-    uint32_t cached_states;      /* for the prefix cache */
+    uint32_t snapshots_each;     /* kept states for each session; */
+    uint32_t cached_states;      /* kept states for the prefix cache */
     struct prefix_cache prefix_cache;
 
     struct salvo_session *sessions; /* [slots] */
@@ -76,10 +76,10 @@ struct salvo_engine {
     struct ahead ahead;
     struct batch batch;
     struct masks masks;
-    int32_t end_ids[MAX_STOP_IDS]; /* of the vocabulary, valid if `knows_end_ids` */
+    int32_t end_ids[MAX_STOP_IDS]; /* end tokens of the vocabulary, valid if `knows_end_ids` */
     uint32_t end_id_count;
     bool knows_end_ids;
-    uint64_t allocations;   /* while steps ran */
+    uint64_t allocations;   /* memory allocations while steps ran */
     uint64_t bias_versions; /* last bias version used */
 };
 

@@ -25,11 +25,11 @@
 #include <salvo/scheduler.h>
 
 enum {
-    STEPS_AHEAD = 2,       /* open steps on a device that works by itself */
-    LEAST_TOKENS = 4,      /* prompt tokens of a step */
-    LEAST_TOKENS_GPU = 16, /* a GPU computes so many rows in nearly the time of one */
-    MEASURED_TOKENS = 64,  /* of the prompt that is timed when a scheduler is opened */
-    MOST_DECODES = 4,      /* tokens that a request decodes in one step */
+    STEPS_AHEAD = 2,       /* most open steps on an asynchronous device */
+    LEAST_TOKENS = 4,      /* least prompt tokens of a step */
+    LEAST_TOKENS_GPU = 16, /* the same on a GPU, which computes 16 rows in nearly the time of one */
+    MEASURED_TOKENS = 64,  /* length of the prompt that is timed when a scheduler is opened */
+    MOST_DECODES = 4,      /* most tokens that a request decodes in one step */
 };
 #define NO_SESSION UINT32_MAX
 
@@ -75,7 +75,7 @@ struct request {
     uint32_t wanted; /* session, NO_SESSION: any */
     uint64_t submitted_ns;
 
-    /* By all threads, under the scheduler's mutex. */
+    /* Used by all threads, under the scheduler's mutex. */
     struct request *next; /* in the queue */
     uint32_t overtaken;   /* later requests that got a session before it */
     bool was_put_back;
@@ -85,24 +85,24 @@ struct request {
     bool is_read;     /* with polling: the last event was polled */
     uint32_t unread;  /* with polling: events that wait */
 
-    /* By the thread of the scheduler alone. */
+    /* Used only by the thread of the scheduler. */
     struct salvo_session *session;
-    uint32_t slot;          /* of the session that it had last, NO_SESSION: none yet */
-    uint32_t known;         /* of `ids`: the prompt and, after it was put back, the answer so far */
-    uint32_t fed;           /* of the known ones: submitted */
-    uint32_t cached_tokens; /* of the prompt, when it first got a session */
-    uint32_t scored;        /* prompt tokens that had their event */
-    uint32_t tokens;        /* of the answer that had their event */
-    int32_t last_id;        /* the last of these */
-    uint32_t runs;          /* in open steps */
-    uint32_t choosing;      /* ids that these may choose */
-    uint32_t room;          /* as seen at the beginning of the round: events that may still be unread */
-    bool is_blocked;        /* likewise: paused, or too many events are unread */
-    bool must_end;          /* likewise: cancelled */
-    bool must_wait;         /* likewise: paused */
-    bool is_starved;    /* its last run found no memory; waits for `releases` of the scheduler to change */
-    bool starved_alone; /* the same, while no other request had a session */
-    bool goes_back;     /* is put back into the queue when it has no runs left */
+    uint32_t slot;          /* slot of its current or last session; NO_SESSION: none yet */
+    uint32_t known;         /* tokens in `ids`: the prompt and, after a preemption, the answer so far */
+    uint32_t fed;           /* tokens of `ids` that were submitted */
+    uint32_t cached_tokens; /* prompt tokens that the prefix cache supplied to its first session */
+    uint32_t scored;        /* prompt tokens whose event was sent */
+    uint32_t tokens;        /* answer tokens whose event was sent */
+    int32_t last_id;        /* the last answer token whose event was sent */
+    uint32_t runs;          /* its runs in open steps */
+    uint32_t choosing;      /* ids that these runs may choose */
+    uint32_t room;          /* copied when a round begins: events that may be added before they are read */
+    bool is_blocked;        /* copied when a round begins: paused, or too many events are unread */
+    bool must_end;          /* copied when a round begins: cancelled */
+    bool must_wait;         /* copied when a round begins: paused */
+    bool is_starved; /* its last run found no KV pages; it waits until the scheduler's `releases` changes */
+    bool starved_alone; /* it was starved while no other request had a session */
+    bool goes_back;     /* preempted: returns to the queue when its last run has completed */
     uint64_t starved_at;
     uint64_t begun_ns, first_ns;
     uint32_t reported; /* 1 + the tokens that the last progress event had; 0: no such event yet */
@@ -112,7 +112,7 @@ struct request {
     struct event_node *nodes; /* [node_count] */
     uint32_t node_count, next_node;
     int32_t *top_ids;    /* [node_count][top_count] */
-    float *top_logprobs; /* likewise */
+    float *top_logprobs; /* [node_count][top_count] */
     struct event_node end_node;
 };
 
@@ -120,9 +120,9 @@ struct planned_run {
     struct request *request;
     uint32_t fed;     /* tokens of the request, including this run */
     uint32_t chooses; /* ids, at most */
-    bool holds;       /* the id is chosen by a step behind this one, when the mask is known */
-    bool is_choice;   /* there is a run for it in that step */
-    bool has_failed;  /* the run that holds */
+    bool holds;       /* a later step chooses the id, when the mask is known */
+    bool is_choice;   /* that later step has a run for the request */
+    bool has_failed;  /* the run that keeps its logits failed */
     int32_t ids[MOST_DECODES];
     float logprobs[1 + SALVO_TOP_LOGPROBS];
     int32_t top_ids[SALVO_TOP_LOGPROBS];
@@ -131,13 +131,13 @@ struct planned_run {
 struct planned_step {
     uint64_t ticket;
     uint32_t count;
-    uint32_t decodes, prompt_tokens; /* of its runs */
-    uint32_t tokens;                 /* that each of its runs decodes, at most */
+    uint32_t decodes, prompt_tokens; /* runs that decode; prompt tokens of the other runs */
+    uint32_t tokens;                 /* most tokens that a run decodes */
     uint64_t begun_ns;
     struct planned_run *runs; /* [slots] */
-    uint32_t held;            /* of its runs */
-    uint64_t choice_ticket;   /* of the step that chooses for these */
-    uint32_t choice_count;    /* of its runs; 0: there is none */
+    uint32_t held;            /* runs whose id a later step chooses */
+    uint64_t choice_ticket;   /* ticket of that later step */
+    uint32_t choice_count;    /* runs of that later step; 0: there is no such step */
 };
 
 struct salvo_scheduler {
@@ -166,7 +166,7 @@ struct salvo_scheduler {
     uint32_t unread_ends;
     int pipe[2]; /* contains a byte while events wait; -1 without polling */
 
-    /* By the thread alone. */
+    /* Used only by the thread of the scheduler. */
     struct salvo_session **sessions; /* [slots] */
     struct planned_step steps[STEPS_AHEAD];
     uint32_t open_steps, oldest_step;
@@ -176,9 +176,9 @@ struct salvo_scheduler {
     uint32_t next_scoring_slot, next_embedding_slot;
     float *hidden_rows; /* [batch][width], from the first request for an embedding on */
     struct prompt_pace pace;
-    uint64_t ended_ns; /* of the step that was collected last */
-    uint64_t releases; /* of sessions */
-    bool holds_queue;  /* a request was put back: none is admitted before a session is free */
+    uint64_t ended_ns; /* end of the last collected step */
+    uint64_t releases; /* number of sessions released so far */
+    bool holds_queue;  /* a request was preempted: no request is admitted before a session is free */
 };
 
 /* scheduler_clock.c: the clock of all schedulers, which tests replace while none is open. */

@@ -29,20 +29,20 @@ struct salvo_tool_parser {
     bool has_content; /* some was handed over */
     enum parser_state state;
     struct buffer text;
-    size_t at; /* of `text`: the part before it was taken */
+    size_t at; /* offset in `text`; the part before it was handled */
     struct buffer tools;
 
     /* The call that is being read. */
     struct buffer call; /* its text so far */
     struct buffer name, arguments;
     size_t reported;            /* bytes of `arguments` that events have handed over */
-    size_t depth;               /* of objects and arrays */
+    size_t depth;               /* number of open objects and arrays */
     bool in_string, is_escaped; /* within JSON */
     const char *next, *end;     /* the texts that may follow */
-    struct buffer key;          /* of a parameter */
-    enum tool_value_kind kind;  /* of its value */
+    struct buffer key;          /* name of the parameter */
+    enum tool_value_kind kind;  /* kind of the parameter's value */
     bool is_text;               /* its value is a string for certain */
-    uint32_t message;           /* channels: what a message is, an event kind */
+    uint32_t message;           /* form `channels`: the kind of event that the message becomes */
 };
 
 static inline struct salvo_text parser_rest(const struct salvo_tool_parser *parser)

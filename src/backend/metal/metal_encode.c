@@ -6,7 +6,7 @@
 
 enum { CONCURRENT = 1, SCOPE_BUFFERS = 1 };
 
-/* An encoder and what it has encoded. */
+/* An encoder, and whether its next dispatch waits. */
 struct encoding {
     struct executor *executor;
     const struct metal_step *step;

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* A step that takes longer delays what the same GPU draws. */
+/* A longer step delays the display that the same GPU draws. */
 static const uint64_t target_ns = 80000000;
 enum { FIRST_CHUNK = 64 };
 

@@ -189,7 +189,7 @@ cleanup:
     return status;
 }
 
-/* The host reads what the shaders have written. */
+/* The host reads results that the shaders have written. */
 static enum salvo_status end_commands(const struct executor *executor, VkCommandBuffer commands)
 {
     enum salvo_status status = SALVO_OK;
