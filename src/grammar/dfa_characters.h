@@ -7,11 +7,12 @@
 struct dfa_characters {
     uint32_t count;
     uint32_t *states;  /* of the automaton; states[0] is the first */
-    uint32_t *numbers; /* of all states of the automaton: index in `states` + 1; 0: within a character */
+    uint32_t *numbers; /* for each state of the automaton: its index in `states` + 1; 0: within a character */
     uint64_t *leads;   /* a bit for each pair: a character leads from one to the other */
 };
 
-/* One byte of each class that JSON strings, too, treat in one way; returns their number. */
+/* One byte of each class, divided further where JSON strings treat bytes of a class differently; returns
+ * their number. */
 unsigned json_text_bytes(const struct byte_classes *classes, unsigned char bytes[256]);
 
 /* Fails if a state of the automaton is both between characters and within one, or there are too many. */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { MOST_WORK = 50000000 }; /* of a matcher: an ambiguous grammar cannot take minutes */
+enum { MOST_WORK = 50000000 }; /* limit for one matcher, so that an ambiguous grammar cannot take minutes */
 
 enum salvo_status grammar_open(
     struct network *network, const struct token_trie *trie, size_t limit, struct salvo_grammar **out)
@@ -117,7 +117,8 @@ enum salvo_status matcher_copy(
     TRY(NEW(&copy->history, copy->capacity));
     TRY(unique_copy(&matcher->unique, &copy->unique));
     copy->grammar = matcher->grammar;
-    /* In the list before its states are read: a collection between the two would renumber them. */
+    /* The copy joins the list before its states are read: a states_collect in between would renumber
+     * them. */
     enlist(copy);
     pthread_mutex_lock(&matcher->grammar->lock);
     memcpy(copy->history, matcher->history, matcher->count * sizeof *copy->history);

@@ -49,8 +49,8 @@ enum salvo_status matcher_append(
 enum salvo_status matcher_forced(
     struct salvo_grammar_matcher *matcher, char *out, size_t size, size_t *out_size, bool *out_ends);
 
-/* Where the bytes of a text end that no longer token can change: from there on, its rest begins a token that
- * is longer than the rest. */
+/* The number of first bytes whose tokens are final, whatever follows the text: the bytes after them are
+ * the beginning of a longer token. */
 size_t matcher_settled(const struct salvo_grammar_matcher *matcher, const char *text, size_t size);
 
 /* The control token whose text begins at `text`; NULL: none. */

@@ -21,8 +21,8 @@ static size_t part(struct salvo_text *texts, size_t count, size_t at, unsigned c
     return kept;
 }
 
-/* Whether an item that is there already may end in a state: where the array may also be one without unique
- * items. */
+/* Whether a repeated item may end in a state: an ambiguous grammar may also read the array as one
+ * without unique items. */
 static enum salvo_status may_end_repeated(
     struct states *states, const uint8_t *classes, uint32_t state, bool *out)
 {
@@ -38,7 +38,8 @@ cleanup:
     return status;
 }
 
-/* How the current item can go on from a state, where `used` are the rests of items that it must not equal. */
+/* A search for continuations of the current item; `used` has the rests of the items that it must not
+ * equal. */
 struct ahead {
     struct states *states;
     const uint8_t *classes;
@@ -46,9 +47,9 @@ struct ahead {
 };
 
 /*
- * Whether an item can become another one than the first `count` used ones, which agree in `at` bytes.
- * `space`: it has not begun. A byte that none of them has leads to another item; a byte that ends one of them
- * leads to that item.
+ * Whether the item can differ from the first `count` used ones, which agree in `at` bytes. `space`: the
+ * item has not begun. A byte that no used item has makes it differ; a byte that ends a used item makes it
+ * equal to that one.
  */
 static enum salvo_status can_differ(
     const struct ahead *ahead, uint32_t state, size_t count, size_t at, bool space, bool *out)
@@ -77,7 +78,7 @@ static enum salvo_status can_differ(
             TRY(may_end_repeated(ahead->states, ahead->classes, is_space ? next : state, out));
         }
     }
-    /* Where space must follow, the item begins behind it. */
+    /* If white space must follow, the item begins after it. */
     for (unsigned byte = 0; byte < 256 && space && !found && !*out; byte++) {
         uint32_t next;
         TRY(states_step(ahead->states, state, ahead->classes[byte], &next));
@@ -88,8 +89,8 @@ cleanup:
     return status;
 }
 
-/* Whether the current item of the matcher's text, which ends with `byte`, can become one that is not there
- * yet. */
+/* Whether the current item of the matcher's text, which ends with `byte`, can become one that the array
+ * does not have yet. */
 static enum salvo_status can_be_unique(
     struct salvo_grammar_matcher *matcher, uint32_t state, unsigned char byte, bool *out)
 {

@@ -76,9 +76,10 @@ static uint32_t build_up_to(
 }
 
 /*
- * Many characters are blocks of BLOCK ones, each a call of one rule, and a rest of single ones. The rest may
- * be longer than a block: so there is always a count that goes on for AHEAD more, as states.c wants to know.
- * Other expressions are not divided: texts that several counts of them match would be in several blocks.
+ * A repetition of many characters is divided into blocks of BLOCK characters, each a call of one rule, and
+ * a rest of single characters. The rest may be longer than a block, so that AHEAD more characters are
+ * possible after each count: states.c looks that far. Other expressions are not divided, because several
+ * counts of them may match one text.
  */
 enum { BLOCK = 1024, AHEAD = 128, LONGEST_REST = BLOCK + AHEAD, LEAST_IN_BLOCKS = 4 * BLOCK };
 
@@ -89,7 +90,8 @@ static uint32_t build_blocks(
     const uint32_t more = repeat->max - repeat->min;
     struct expr call;
     const struct expr *blocks = shared_body(context, &block, BLOCK, &call);
-    /* 0 to `more` ones: fewer blocks than `most` and any rest, or `most` blocks and what is left. */
+    /* 0 to `more` characters: fewer than `most` blocks and any rest, or `most` blocks and the remaining
+     * characters. */
     const uint32_t most = more > LONGEST_REST ? (more - LONGEST_REST) / BLOCK : 0;
     uint32_t at = build_times(context, blocks, most, build_up_to(context, body, more - most * BLOCK, next));
     if (most > 0) {
@@ -128,7 +130,7 @@ static uint32_t build_repeat(struct rule_context *context, const struct expr *ex
     return build_times(context, body, least, at);
 }
 
-/* Two automata at most, in a rule of their own: between their nodes none reads. */
+/* At most two automata, in a rule of their own; no other node that reads is between their nodes. */
 static uint32_t build_free_text(struct rule_context *context, const struct dfa *dfa, uint32_t next)
 {
     struct network *network = context->writer.network;

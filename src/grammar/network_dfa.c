@@ -18,7 +18,7 @@ struct text_search {
     unsigned byte_count;
 };
 
-/* The pairs that are seen now are assumed to go on: if none of them ends, all do. */
+/* Pairs that are being visited count as continuing: if none of them ends, all of them continue. */
 static bool can_go_on(struct text_search *search, uint32_t state)
 {
     if (search->seen[state][TEXT_BODY] != MARK_NONE)

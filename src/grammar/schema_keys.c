@@ -35,7 +35,7 @@ struct key_writer {
     const struct expr *special; /* a character that no name has, then any text */
 };
 
-/* A character that is not plain: no name has one. A plain one is never written as an escape. */
+/* A character that is not plain. Names have only plain characters, which are never written as escapes. */
 static const struct expr *special_character(struct expr_pool *pool)
 {
     static const struct char_range rest = {0x7F, UNICODE_LAST};
@@ -48,8 +48,7 @@ static const struct expr *special_character(struct expr_pool *pool)
         expr_string(pool, "\\/"), expr_set(pool, &slash));
 }
 
-/* Keys that differ from names first..last, which share their first `depth` bytes: what follows these bytes.
- */
+/* The rests, after `depth` bytes, of keys that differ from names first..last, which share these bytes. */
 static const struct expr *write_keys(
     struct key_writer *writer, const struct salvo_text *names, size_t first, size_t last, size_t depth)
 {

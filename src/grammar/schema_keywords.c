@@ -26,7 +26,7 @@ uint32_t schema_largest(struct schema *schema, const struct node_list *nodes, co
     return largest;
 }
 
-/* A maximum of a million or more, which no answer reaches, is none. */
+/* A maximum of a million or more is ignored: no answer reaches it. */
 static bool is_beyond_answers(const struct json_value *value)
 {
     struct decimal_number number;

@@ -126,7 +126,8 @@ const struct expr *layout_item_brackets(struct layout *layout, const struct expr
 
 enum { RULE_MEMBERS = 400 };
 
-/* The members that are still to come, by what is written so far. `written` counts up to `cap` and stays. */
+/* Expressions of the remaining members, one for each number of written members; `written` stops counting
+ * at `cap`. */
 struct object_writer {
     struct layout *layout;
     const struct layout_object *object;

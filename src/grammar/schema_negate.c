@@ -73,7 +73,7 @@ static void add_limit(
     add(negation, object);
 }
 
-/* Cannot be said: an error, unless other keywords exclude values of the type anyway. */
+/* A negation that no schema expresses: an error, unless other keywords exclude values of the type. */
 static void add_refused(struct negation *negation, const char *type, const struct json_value *keyword)
 {
     struct schema *schema = negation->schema;

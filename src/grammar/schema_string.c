@@ -117,7 +117,8 @@ const struct expr *string_leap_seconds(struct expr_pool *pool, struct salvo_text
     return regex_read(pool, text, size, SPELL_UTF8);
 }
 
-/* Strings have a certain number of characters; false where that is not so, or not known. */
+/* The number of characters, if all strings of the expression have the same number; false if not, or if
+ * it is unknown. */
 static bool fixed_length(const struct expr *expr, uint64_t *out)
 {
     uint64_t other;
@@ -140,8 +141,8 @@ static bool fixed_length(const struct expr *expr, uint64_t *out)
     return *out <= EXPR_MAX_REPEAT;
 }
 
-/* The one item of a sequence whose length varies, if it repeats a character and all others have certain
- * lengths, whose sum is *out_rest; NULL where that is not so. */
+/* The only item of a sequence whose length varies; it must repeat a character, and *out_rest is the sum
+ * of the other lengths. NULL for other sequences. */
 static const struct expr *varying_item(const struct expr *const *items, size_t count, uint64_t *out_rest)
 {
     const struct expr *found = NULL;

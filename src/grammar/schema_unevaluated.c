@@ -1,4 +1,5 @@
-/* unevaluatedProperties and unevaluatedItems, where it does not depend on the value which keywords apply. */
+/* unevaluatedProperties and unevaluatedItems of schemas whose applicable keywords do not depend on the
+ * value. */
 #include "grammar/schema_keywords.h"
 #include "grammar/schema_negate.h"
 

@@ -99,7 +99,7 @@ static enum salvo_status add_item(struct states *states, uint32_t node, uint32_t
     return SALVO_OK;
 }
 
-/* Goes on after each call of `rule` in state `origin`. */
+/* Adds the items that follow each call of `rule` in state `origin`. */
 static enum salvo_status complete_rule(struct states *states, uint32_t rule, uint32_t origin)
 {
     const struct parser_state *caller = states->list[origin];
@@ -304,7 +304,7 @@ static enum salvo_status predict_items(struct states *states, uint32_t self)
             if (network->nodes[network->starts[node->other]].empty)
                 predict(states, node->next);
             break;
-        case NODE_ACCEPT: /* the empty text: the caller has gone on already */
+        case NODE_ACCEPT: /* the empty text: the items after the call were added already */
             break;
         }
     }
@@ -330,8 +330,9 @@ static bool is_quote(const struct network *network, uint32_t number)
     return node->kind == NODE_SET && memcmp(&network->sets[node->other], &quote, sizeof quote) == 0;
 }
 
-/* The characters of a string that may follow from a call of the rule for one. *out_more: other texts may
- * follow too, since something else than the quote is behind some of them, or there are too many to count. */
+/* The number of string characters that may follow, from a call of the rule for one character on.
+ * *out_more: other texts may follow, too, because some of the characters are followed by something else
+ * than the quote, or there are too many to count. */
 static uint32_t characters_ahead(const struct network *network, uint32_t call, bool *out_more)
 {
     uint32_t count = 0, at = call;

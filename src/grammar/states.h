@@ -29,11 +29,11 @@ struct call {
 struct parser_state {
     uint32_t hash;
     uint32_t kernel_count, call_count, read_count;
-    bool complete;       /* the text so far matches */
-    uint32_t ahead;      /* within a JSON string, any text of so many characters may follow; 0: not so */
-    bool other_text;     /* longer ones of a certain kind may follow, too */
-    bool free;           /* before a trigger: any token may follow */
-    bool marked;         /* for states_collect */
+    bool complete;   /* the text so far matches */
+    uint32_t ahead;  /* within a JSON string: any text of this many characters may follow; 0: not any text */
+    bool other_text; /* some longer texts may follow, too */
+    bool free;       /* before a trigger: any token may follow */
+    bool marked;     /* for states_collect */
     struct item *kernel; /* identifies the state; sorted */
     struct item *reads;  /* items that read a byte */
     struct call *calls;  /* sorted by rule */

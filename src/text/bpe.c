@@ -86,7 +86,7 @@ cleanup:
 /* One merge as bytes; the buffers are reused. */
 struct merge_text {
     struct buffer joined, right;
-    size_t left_size; /* so many of the joined bytes are the left part's */
+    size_t left_size; /* bytes of the left part within the joined text */
 };
 
 /* "left right"; *valid is false when a character stands for no byte. */

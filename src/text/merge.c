@@ -128,8 +128,8 @@ void merger_run(struct merger *merger, merge_function merge, const void *context
         uint32_t left_index = (uint32_t)item;
         struct merge_symbol *left = &merger->symbols[left_index];
         /*
-         * A pair that has changed since it was put on the heap has another rank, or none when its left one
-         * is gone.
+         * A pair on the heap is outdated if its rank has changed, or if its left symbol was merged and has
+         * no rank.
          */
         if (left->with_next.rank != item >> 32)
             continue;

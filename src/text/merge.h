@@ -47,7 +47,7 @@ void merger_add(struct merger *merger, int32_t id, size_t begin);
 
 void merger_run(struct merger *merger, merge_function merge, const void *context);
 
-/* Walks what is left: start with *position = 0; false at the end. */
+/* Iterates over the remaining symbols: start with *position = 0; false at the end. */
 bool merger_next(
     const struct merger *merger, uint32_t *position, int32_t *out_id, struct salvo_text *out_text);
 

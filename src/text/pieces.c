@@ -118,7 +118,7 @@ cleanup:
 
 /* ---- All --------------------------------------------------------------------------------------------- */
 
-/* *plain says whether the text is one that encoding can arrive at. */
+/* plain says whether encoding can produce the text. */
 static enum salvo_status decode_text(
     enum vocabulary_model model, const struct token *token, struct buffer *out, bool *plain)
 {

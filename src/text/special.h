@@ -29,7 +29,7 @@ struct special_search {
     const struct special_tokens *special;
     const struct vocabulary *vocabulary;
     struct salvo_text text;
-    bool control;      /* also control tokens, not only what is found in any text */
+    bool control;      /* control tokens, too, not only user-defined tokens */
     const char *marks; /* NULL, or for each byte of the text 1 where no control token may be */
     const bool
         *guarded; /* NULL, or for each token whether it is kept from marked bytes like control tokens */

@@ -9,8 +9,7 @@
 #include "base/status.h"
 
 /*
- * The size of the first piece of a text that is not empty: a match, or all that comes before the next
- * match.
+ * The size of the first piece of a text that is not empty: a match, or the text before the next match.
  */
 typedef size_t (*split_stage)(const char *at, const char *end);
 
@@ -34,7 +33,7 @@ struct splitter {
     const split_stage *stages;
     size_t depth; /* number of stages */
     const char *at;
-    const char *ends[SPLIT_MAX_STAGES + 1]; /* of the text, then of the current piece of each stage */
+    const char *ends[SPLIT_MAX_STAGES + 1]; /* end of the text, then end of the current piece of each stage */
 };
 
 struct splitter splitter_begin(const struct pre_tokenizer *pre, const char *text, size_t size);

@@ -50,7 +50,7 @@ static inline const char *skip_classes(const char *at, const char *end, unsigned
     }
 }
 
-/* The size of the number right here, of at most so many digits; 0: any. */
+/* The size of the number at `at`, of at most `max_digits` digits, or any number if that is 0. */
 static inline size_t number_size(const char *at, const char *end, unsigned max_digits)
 {
     const char *stop = at;

@@ -82,7 +82,7 @@ cleanup:
     return status;
 }
 
-/* An optional array with one number per token; *found false when it is not there. */
+/* An optional array with one number per token; *found is false if the file does not have it. */
 static enum salvo_status get_per_token(const struct gguf *gguf, const struct vocabulary *vocabulary,
     const char *key, enum salvo_type item_type, struct salvo_value *out, bool *found)
 {

@@ -29,7 +29,7 @@ struct token {
     uint8_t type; /* enum token_type */
     bool plain;   /* plain text may become this token */
     bool ends_generation;
-    bool strips_left, strips_right; /* as a special token it takes the blanks on that side with it */
+    bool strips_left, strips_right; /* a special token that also takes the blanks on its left or right */
 };
 
 struct vocabulary {

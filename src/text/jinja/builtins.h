@@ -62,8 +62,8 @@ enum salvo_status builtin_call(struct interpreter *in, const struct builtin *bui
 /* Whether all letters, of which there are some, are in upper or lower case. */
 bool string_has_case(struct string string, bool upper);
 
-/* The value at "a.b.0" in `item`; `path` absent or none: the item itself. `fallback`, where it is given,
- * takes the place of what is not there. */
+/* The value at a path such as "a.b.0" in `item`; `path` absent or none: the item itself. `fallback`, if
+ * it is given, replaces a missing value. */
 enum salvo_status path_value(
     struct interpreter *in, struct value item, struct value path, struct value fallback, struct value *out);
 

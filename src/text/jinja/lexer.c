@@ -93,7 +93,8 @@ static struct lexeme here(const struct lexer *lexer, enum lexeme_kind kind)
 
 /* ---- Text between tags ------------------------------------------------------------------------------- */
 
-/* How much of the text from `begin` to the tag at `end` stays. `sign` is what the tag begins with. */
+/* The end of the text between `begin` and the tag at `end`, after whitespace control; `sign` is the
+ * character after the tag's bracket. */
 static size_t kept_before(
     const struct lexer *lexer, size_t begin, size_t end, uint32_t sign, bool strips_blanks)
 {

@@ -5,12 +5,12 @@
 #include "text/jinja/interpreter.h"
 
 struct field {
-    uint32_t fill;            /* 0: a blank */
-    char align;               /* '<', '>', '^', '=' behind the sign; 0: as it is usual */
-    char sign;                /* '+' or ' ': before numbers that are not negative; 0: none */
-    char group;               /* ',' or '_' between thousands; 0: none */
-    bool alternate;           /* "0x" and the like */
-    bool zeros;               /* fill with zeros behind the sign */
+    uint32_t fill;  /* 0: a blank */
+    char align;     /* alignment '<', '>', '^' or '=' (padding after the sign); 0: the default of the type */
+    char sign;      /* '+' or ' ': sign of numbers that are not negative; 0: no sign */
+    char group;     /* ',' or '_' between thousands; 0: none */
+    bool alternate; /* "0x" and the like */
+    bool zeros;     /* fill with zeros behind the sign */
     int64_t width, precision; /* -1: none is given */
     char type;                /* 'd', 'x', 'f', ...; 0: by the value */
 };

@@ -38,13 +38,14 @@ enum salvo_status expect_name(struct parser *parser, struct string *out);
 const struct node *frame_begin(struct parser *parser);
 enum salvo_status frame_end(struct parser *parser, const struct node *outer);
 
-/* Expressions; `conditions`: "a if b else c" may come. */
+/* An expression; `conditions`: "a if b else c" is allowed. */
 enum salvo_status parse_expression(struct parser *parser, bool conditions, struct node **out);
 
-/* One expression, or a tuple of several without brackets. It may be ended by the word `end`, or NULL. */
+/* One expression, or several without brackets, which are a tuple. The word `end`, unless NULL, ends
+ * them. */
 enum salvo_status parse_row(struct parser *parser, bool conditions, const char *end, struct node **out);
 
-/* One thing without operators around it. `members`: "name.member" is a target. */
+/* A literal, name, list, dict or expression in brackets. `members`: "name.member" is a target. */
 enum salvo_status parse_primary(struct parser *parser, bool members, struct node **out);
 
 /* "(a, b=c)" and "| name(a) | ..." behind `left`; `inline_first`: the first has no "|" before it. */

@@ -74,7 +74,7 @@ static enum salvo_status run_captured(struct interpreter *in, const struct node 
     return status;
 }
 
-/* The value through a chain of filters, the innermost of which has no left side. */
+/* Applies a chain of filters to the value; the innermost filter has no left side. */
 static enum salvo_status filter_value(
     struct interpreter *in, const struct node *filter, struct value value, struct value *out)
 {

@@ -18,7 +18,8 @@ static enum salvo_status expect_block_end(struct parser *parser)
     return SALVO_OK;
 }
 
-/* The rest of a tag, the body behind it, and the word that ends it, which the caller takes. */
+/* Parses the rest of a tag and the body after it, up to the word that ends the body; the caller takes
+ * that word. */
 static enum salvo_status parse_block(struct parser *parser, const char *const *ends, struct node **out)
 {
     enum salvo_status status = SALVO_OK;
@@ -42,7 +43,7 @@ cleanup:
     return status;
 }
 
-/* The same when only one word can end it; that is taken. */
+/* The same for a body that only one word can end; takes that word, too. */
 static enum salvo_status parse_block_to(struct parser *parser, const char *end, struct node **out)
 {
     enum salvo_status status = parse_frame(parser, (end_words){end}, out);
@@ -51,7 +52,7 @@ static enum salvo_status parse_block_to(struct parser *parser, const char *end, 
     return status;
 }
 
-/* The body of something that is called: break and continue cannot leave it. */
+/* The body of a macro or call block: break and continue cannot leave it. */
 static enum salvo_status parse_callable_block(struct parser *parser, const char *end, struct node **out)
 {
     unsigned loops = parser->loops;

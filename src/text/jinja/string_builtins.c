@@ -6,7 +6,7 @@
 
 /* ---- Cutting ----------------------------------------------------------------------------------------- */
 
-/* Parts in the order in which they are found; from the right that is the last one first. */
+/* The parts in the order in which they are found: from the right, the last part is the first. */
 struct parts {
     struct interpreter *in;
     struct value *items;
