@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Texts of one request that are with the scheduler at once: its queue has room for others. */
+/* Most texts of one request in the scheduler's queue, so that it has room for other requests. */
 enum { MOST_AT_ONCE = 64 };
 
 struct embeddings;

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* The library's 0 switches top-p off; a request's 0 leaves the most likely token alone, as in llama.cpp. */
+/* In the library, 0 switches top-p off; in a request, 0 allows only the most likely token, as in
+ * llama.cpp. */
 static void close_top_p(const struct api_value *root, struct salvo_sampler *sampler)
 {
     if (api_member(root, "top_p") && sampler->top_p == 0)

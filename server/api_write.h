@@ -63,7 +63,7 @@ void api_write_ids(struct json_writer *json, const struct buffer *ids);
 void api_write_timings(struct json_writer *json, const struct api_choice *choice);
 /* The same, of a prompt that is being computed. */
 void api_write_progress(struct json_writer *json, const struct api_choice *choice);
-/* A token's text as a string that names it alone, also where it is no valid UTF-8. */
+/* The text of a token as a string that no other token has, even if its bytes are not valid UTF-8. */
 void api_write_token_name(struct json_writer *json, struct salvo_model *model, int32_t id, bool is_key);
 bool api_is_utf8(const char *text, size_t size);
 

@@ -36,7 +36,7 @@ struct http_options {
     unsigned header_ms;      /* from the first byte of a request to the end of its headers [30 s] */
     unsigned body_ms;        /* silence within a body [60 s] */
     unsigned idle_ms;        /* between two requests of a connection [120 s] */
-    unsigned write_ms;       /* a client that has unsent bytes and takes none [600 s] */
+    unsigned write_ms;       /* time limit of a client that does not read its unsent bytes [600 s] */
 
     void *user; /* of the callbacks below */
     /* Called when the headers have arrived, before the body is read; may be NULL. If it answers the exchange,
@@ -75,8 +75,8 @@ bool http_post(struct http_server *server, void (*function)(void *argument), voi
 bool http_signal(
     struct http_server *server, int number, void (*function)(void *argument, int number), void *argument);
 
-/* A timer calls its function once, after so many milliseconds from http_timer_start; a start while it runs
- * starts again. */
+/* A timer calls its function once, some milliseconds after http_timer_start; a second start before that
+ * restarts the timer. */
 struct http_timer;
 struct http_timer *http_timer_new(
     struct http_server *server, void (*function)(void *argument), void *argument);

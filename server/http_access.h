@@ -5,7 +5,7 @@
 #include "http_request.h"
 
 struct http_access {
-    const char *const *keys; /* any of them admits; none: everybody whose Host is right is admitted */
+    const char *const *keys; /* a request needs one of them; without keys, it needs a right Host */
     size_t key_count;
     const char *host;         /* of --host; NULL or "": the loopback names alone */
     bool any_host;            /* a Unix socket has no address: any Host is right */
@@ -20,7 +20,7 @@ struct http_access {
 int http_access_check(const struct http_access *access, const struct http_request *request, bool needs_key,
     const char **out_message);
 
-/* The same time for any two texts whose given one has that size. */
+/* Compares in a time that depends only on the size of the given text. */
 bool http_access_equal(const char *given, const char *secret);
 
 /* Appends the CORS headers of an answer to a list that ends with an entry without name and has room for

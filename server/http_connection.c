@@ -17,7 +17,7 @@
 #define POLLRDHUP 0
 #endif
 
-/* Bytes behind a running request that are read; more stay with the client. */
+/* Most bytes that are read after a running request; the client keeps the rest. */
 enum { READ_AHEAD_LIMIT = 64 * 1024, LINGER_MS = 2000, LOOK_MS = 100 };
 
 static struct timeval time_of(unsigned milliseconds)

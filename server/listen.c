@@ -91,7 +91,8 @@ bool listen_tcp(const char *host, int port, struct listen_sockets *out, char *er
             continue;
         const int fd = open_address(info, out->port ? out->port : port);
         if (fd < 0) {
-            /* Another program has the port of one address: half of the clients would reach that one. */
+            /* Another program listens on this port at one of the addresses: some clients would reach
+             * that program. */
             if (errno == EADDRINUSE || !first_error)
                 first_error = errno;
             continue;

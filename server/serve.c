@@ -215,7 +215,7 @@ static void close_all(struct serving *serving)
     for (size_t i = 0; i < api->model_count; i++)
         opening |= api->models[i].has_opener;
     if (opening)
-        _exit(0); /* which cannot be interrupted, and nothing is left to do */
+        _exit(0); /* opening a model cannot be interrupted, and nothing is left to do */
     if (serving->has_loader)
         pthread_join(serving->loader, NULL);
     api_workers_close(api->workers);

@@ -66,7 +66,7 @@ static double stream_speed(const struct stream *stream, struct span span, struct
     return count > 1 ? rate(count - 1, last - first) : 0;
 }
 
-/* Times between tokens of which the second came while the prompt that arrives was computed. */
+/* Times between two tokens, if the second one arrived while the arriving prompt was computed. */
 static void take_arriving(const struct streams *streams, struct test *test)
 {
     const struct stream *arriving = &streams->arriving;

@@ -159,7 +159,8 @@ static void on_event(void *user, const struct salvo_event *event)
     pthread_mutex_unlock(&state->mutex);
 }
 
-/* The end of a request of one token: what is submitted here is in the queue before the next step begins. */
+/* Called at the end of a request of one token: requests submitted here are in the queue before the next
+ * step begins. */
 static void on_start(void *user, const struct salvo_event *event)
 {
     struct streams *streams = user;

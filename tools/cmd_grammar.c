@@ -29,7 +29,8 @@ static uint32_t random_number(uint64_t *seed)
     return (uint32_t)(*seed >> 33);
 }
 
-/* How much a byte is preferred: letters before control characters, and in a long text what closes it. */
+/* The weight of a byte in the random choice: letters before control characters, and closing brackets and
+ * quotes in a long text. */
 static uint32_t weight(unsigned byte, size_t length)
 {
     if (length > SHORT_SAMPLE) {

@@ -76,7 +76,7 @@ static bool is_whole_name(const char *name, const char *given)
            (strncasecmp(name, given, length) == 0 && strcasecmp(name + length, ".gguf") == 0);
 }
 
-/* A model of which no file is there, but a part was downloaded. */
+/* A model without files of which a download is unfinished. */
 static bool find_unfinished(const char *folder, const char *given, char out[NAME_MAX + 1])
 {
     struct unfinished_file *files;

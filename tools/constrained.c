@@ -48,8 +48,7 @@ static int write_token(const struct progress *progress, int32_t id, bool *out_go
     return EXIT_DONE;
 }
 
-/* ids[0] is the last token of the prompt or was chosen; `chosen` tells which. The ids behind it are forced.
- */
+/* ids[0] is the last token of the prompt or, if `chosen`, a chosen token. The ids after it are forced. */
 struct batch {
     int32_t ids[1 + MOST_FORCED];
     size_t count;

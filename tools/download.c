@@ -223,7 +223,7 @@ static bool give_up(struct transfer *transfer, enum verdict verdict)
     return false;
 }
 
-/* Another file than the one that is expected, or than the one that was begun. */
+/* The server has another file than the expected one, or than the one whose download was begun. */
 static bool differs(struct transfer *transfer, bool from_expected, const char *what, const char *found)
 {
     if (!from_expected)

@@ -8,8 +8,9 @@
 struct download {
     const char *name; /* shown */
     const char *url;
-    const char *part;         /* path of the unfinished file; what it has is kept */
-    char sha256[SHA256_TEXT]; /* expected; "": what the server says, if anything; then the result */
+    const char *part;         /* path of the unfinished file, whose bytes are kept */
+    char sha256[SHA256_TEXT]; /* the expected checksum, "": the server's, if it sends one; afterwards the
+                                 file's checksum */
     bool has_size;
     uint64_t size;  /* expected, if has_size; then the result */
     bool is_listed; /* sha256 and size come from a list of the same server, not from the user */

@@ -28,7 +28,7 @@ struct http_reply {
 struct http_request {
     const char *url;
     const char *token;    /* NULL: none */
-    const char *endpoint; /* the token goes to this origin alone, and by HTTPS alone */
+    const char *endpoint; /* the token is sent only to this origin, and only over HTTPS */
     uint64_t from;        /* first byte that is wanted */
     const char *if_range; /* the ETag that a part must have; NULL: any */
     uint32_t timeout;     /* seconds of silence that end the transfer */
