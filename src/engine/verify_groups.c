@@ -17,6 +17,7 @@ struct walk {
 /* Both sides; `theirs` is expected. */
 struct sides {
     struct walk ours, theirs;
+    float **addends; /* [buffers]: their rows before ops added to them; NULL: no op of the segment adds */
 };
 
 void verify_list_free(struct verify_list *list)
@@ -82,6 +83,43 @@ static void copy_inputs(const struct sides *sides, const struct step *step, uint
     }
 }
 
+static bool is_written(const struct program *program, buffer_id buffer, uint32_t first, uint32_t end)
+{
+    buffer_id writes[OP_MAX_BUFFERS];
+    for (uint32_t op = first; op < end; op++) {
+        if (buffer_is_among(buffer, writes, op_writes(program, op, writes)))
+            return true;
+    }
+    return false;
+}
+
+/* Keeps the rows to which these ops add; rows that the ops themselves write first are none. */
+static enum salvo_status keep_addends(
+    const struct sides *sides, const struct step *step, uint32_t first, uint32_t end)
+{
+    enum salvo_status status = SALVO_OK;
+    const struct program *program = sides->ours.engine->program;
+    for (uint32_t op = first; op < end; op++) {
+        const buffer_id id = program->ops[op].out;
+        if (!op_adds(&program->ops[op]) || !is_comparable(sides, id) || is_written(program, id, first, op))
+            continue;
+        const struct program_buffer *buffer = &program->buffers[id];
+        const size_t elements = live_rows(step, buffer->row_kind) * buffer->columns;
+        TRY(NEW(&sides->addends[id], elements));
+        memcpy(sides->addends[id], debug_step_buffer(&sides->theirs.debug, id), elements * sizeof(float));
+    }
+cleanup:
+    return status;
+}
+
+static void drop_addends(const struct sides *sides)
+{
+    for (uint32_t i = 0; sides->addends && i < sides->ours.engine->program->buffer_count; i++) {
+        memory_free(sides->addends[i]);
+        sides->addends[i] = NULL;
+    }
+}
+
 static void point_at(
     struct salvo_verify_output *output, uint32_t row, uint32_t column, float got, float expected)
 {
@@ -91,7 +129,14 @@ static void point_at(
     output->expected = expected;
 }
 
-static void compare_rows(const float *ours, const float *theirs, struct salvo_verify_output *output)
+static double larger_magnitude(double largest, float value)
+{
+    return fabs((double)value) > largest ? fabs((double)value) : largest;
+}
+
+/* `addends`: the rows to which `theirs` were added, or NULL. */
+static void compare_rows(
+    const float *ours, const float *theirs, const float *addends, struct salvo_verify_output *output)
 {
     double squares = 0, expected_squares = 0;
     output->error = -1;
@@ -107,7 +152,9 @@ static void compare_rows(const float *ours, const float *theirs, struct salvo_ve
             }
             squares += (double)a[i] * (double)a[i];
             expected_squares += (double)b[i] * (double)b[i];
-            largest = fabs((double)b[i]) > largest ? fabs((double)b[i]) : largest;
+            largest = larger_magnitude(largest, b[i]);
+            if (addends)
+                largest = larger_magnitude(largest, addends[(size_t)row * output->columns + i]);
             if (fabs((double)a[i] - (double)b[i]) > difference) {
                 difference = fabs((double)a[i] - (double)b[i]);
                 column = i;
@@ -159,7 +206,7 @@ static enum salvo_status compare_scratch(
     uint32_t rows = live_rows(segment->step, sides->ours.engine->program->buffers[id].row_kind);
     struct verify_record record = new_record(segment, op, id, rows);
     compare_rows(debug_step_buffer(&sides->ours.debug, id), debug_step_buffer(&sides->theirs.debug, id),
-        &record.output);
+        sides->addends[id], &record.output);
     return add_record(list, &record);
 }
 
@@ -172,7 +219,7 @@ static enum salvo_status compare_state(
     float *ours = NULL, *theirs = NULL;
     TRY(verify_read_state(segment->sides->ours.engine, run, id, &ours));
     TRY(verify_read_state(segment->sides->theirs.engine, run, id, &theirs));
-    compare_rows(ours, theirs, &record.output);
+    compare_rows(ours, theirs, NULL, &record.output);
     TRY(add_record(list, &record));
 cleanup:
     memory_free(ours);
@@ -244,16 +291,21 @@ enum salvo_status verify_step(
     struct walk *ours = &sides.ours, *theirs = &sides.theirs;
     TRY(begin(ours, pair->ours, step));
     TRY(begin(theirs, pair->theirs, step));
+    TRY(NEW(&sides.addends, pair->ours->program->buffer_count));
     while (ours->group < ours->debug.plan->group_count && theirs->group < theirs->debug.plan->group_count) {
         uint32_t first = ours->end, our_group = ours->group, their_group = theirs->group;
         find_common_end(ours, theirs);
         copy_inputs(&sides, step, first, ours->end);
+        TRY(keep_addends(&sides, step, first, ours->end));
         TRY(run_groups(&ours->debug, our_group, ours->group));
         TRY(run_groups(&theirs->debug, their_group, theirs->group));
         struct segment segment = {&sides, step, our_group, first, ours->end, 0};
         TRY(compare_outputs(&segment, list));
+        drop_addends(&sides);
     }
 cleanup:
+    drop_addends(&sides);
+    memory_free(sides.addends);
     debug_step_end(&ours->debug);
     debug_step_end(&theirs->debug);
     return status;

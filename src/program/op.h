@@ -12,7 +12,9 @@
  * never stops a step. `sample` defines what it does with NaN.
  *
  * TOLERANCE. For each output row, largest |a - b| against tolerance * (largest |reference| in the row), where
- * both sides got the same inputs and the same rounding of activations. Tolerance 0 is exact.
+ * both sides got the same inputs and the same rounding of activations. Where an op adds to the row, the
+ * largest element before the addition counts too: product and old value may cancel, and the error of the
+ * product stays. Tolerance 0 is exact.
  */
 #ifndef PROGRAM_OP_H
 #define PROGRAM_OP_H
