@@ -148,7 +148,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if kind == "stall":
                 hub.ended.wait(30)
             if kind == "kill":
-                hub.kill_client()
+                hub.kill_client(fault.get("when"))
             self.close_connection = True
         elif chunked:
             body += bytes(100000) if kind == "endless" else b""
@@ -194,7 +194,10 @@ class Hub:
             return self.faults.pop(0)
         return {}
 
-    def kill_client(self):
+    def kill_client(self, when=None):
+        """Kills the client at once, or as soon as `when()` is true."""
+        while when and not when() and not self.ended.wait(0.005):
+            pass
         if self.client:
             os.kill(self.client.pid, signal.SIGKILL)
 

@@ -69,3 +69,12 @@ class Pulling(unittest.TestCase):
 
     def notes(self):
         return sorted(os.listdir(os.path.join(self.folder, ".salvo")))
+
+    def kept(self):
+        """How many bytes of unfinished files are on disk."""
+        folder = os.path.join(self.folder, ".salvo")
+        return sum(os.path.getsize(os.path.join(folder, note)) for note in self.notes() if note.endswith(".part"))
+
+    def kill_at(self, size):
+        """A fault: the client is killed when it has written so many bytes of the file."""
+        return {"kind": "kill", "at": size, "when": lambda: self.kept() == size}
