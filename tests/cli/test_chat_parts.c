@@ -1,4 +1,4 @@
-/* Parts of `salvo chat` that are tested better alone: what may be shown on a terminal, and loops. */
+/* Parts of `salvo chat`: the filter for terminal output, line wrapping, and the detection of loops. */
 #include "../../tools/command.h"
 #include "../../tools/loop_watch.h"
 #include "../../tools/output_file.h"
@@ -106,7 +106,7 @@ static void characters_stay_whole(void **state)
     SHOWN("\xef\xbf\xbd", "\xf4\x90\x80\x80"); /* beyond the last */
 }
 
-/* A terminal of `width` columns that knows what word_wrap_write uses; gives its lines. */
+/* A terminal of `width` columns with the control sequences that word_wrap_write uses; returns its lines. */
 static void show_on_terminal(const char *written, unsigned width, char lines[256])
 {
     char line[64] = "";
@@ -222,7 +222,8 @@ static void loops_are_found_exactly(void **state)
     assert_int_equal(0, find_loop(tokens, 0));
 }
 
-/* The tokens of a long answer come one by one; a cycle begins where the watch drops old ones, or near it. */
+/* The tokens of a long answer arrive one by one; a cycle begins at or near the place where the detector
+ * drops old tokens. */
 static void loops_are_found_in_long_answers(void **state)
 {
     (void)state;

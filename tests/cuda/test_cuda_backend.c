@@ -345,7 +345,8 @@ static void feed_on_the_cpu(const char *path, struct salvo_engine_options option
     fixture_close(&cpu);
 }
 
-/* A state saved on one goes on on the other, beyond the end of a page. CUDA computes 20 ids of it. */
+/* A state that one backend has saved is continued by the other, beyond the end of a page. CUDA computes
+ * 20 of its ids. */
 static void move_state(const char *shape, enum salvo_kv_type kv_type, bool to_cuda)
 {
     enum { ON_CPU = 238 };
@@ -430,8 +431,8 @@ static void prompts(void **state)
     }
 }
 
-/* Tokens that attend to so many positions that several blocks share a head: by lanes, and by tensor cores
- * with heads of both sizes. */
+/* The context is so long that several blocks share a head: by lanes, and by tensor cores with heads of
+ * both sizes. */
 static void contexts(void **state)
 {
     (void)state;

@@ -57,7 +57,7 @@ static void every_call_of_opening(void **state)
     salvo_model_close(model);
 }
 
-/* From the first step on: with kernels that do nothing no step comes to its end, which is one more error. */
+/* From the first step on: with kernels that do nothing, no step ends, which is one more error. */
 static void every_call_of_a_step(void **state)
 {
     (void)state;

@@ -86,8 +86,8 @@ static struct expected undisturbed(const char *shape, bool greedy)
     return expected;
 }
 
-/* Launch number `nth` from the end of the prompt on fails: the error, what was shown until then, and what
- * follows. */
+/* Launch number `nth` after the prompt fails. Checks the error, the text before the failure, and the
+ * text after recovery. */
 static void give_up(const char *shape, bool greedy, const struct expected *expected, unsigned long nth,
     unsigned block, unsigned round)
 {
@@ -231,8 +231,8 @@ static void keep_line(void *user, enum salvo_log_level level, const char *line)
     snprintf(logged, sizeof logged, "%s", line);
 }
 
-/* One engine is closed, also after an error that it cannot recover from; another goes on, and so does a user
- * of the context whom the library does not know. */
+/* One engine is closed, also after an unrecoverable error; another engine, and a user of the context
+ * outside the library, continue. */
 static void other_users(void **state)
 {
     (void)state;
@@ -302,7 +302,7 @@ static void any_ahead(void **state)
     }
 }
 
-/* On a device whose launches take longer than they may: by the emulator's clock. */
+/* On a device whose launches exceed the time limit, by the emulator's clock. */
 static void launches_by_time(void **state)
 {
     (void)state;

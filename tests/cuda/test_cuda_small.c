@@ -32,7 +32,7 @@ static void inputs_in_pieces(void **state)
     verify("rwkv7-wide", "F16", true);
 }
 
-/* Ids that a model goes on with, by samplers that need the scratch of sampling. */
+/* Ids that a model generates with samplers that need scratch memory. */
 static void take_ids(const char *path, const char *backend, float temperature, int32_t out[4])
 {
     struct fixture fixture =

@@ -40,7 +40,8 @@ cleanup:
     return status;
 }
 
-/* Two questions and the first answer, in a file and back; then what a scheduler would answer. */
+/* A question and its answer are saved and loaded; then a second prompt, whose answer is given as by a
+ * scheduler. */
 static enum salvo_status converse(struct salvo_model *model)
 {
     enum salvo_status status = SALVO_OK;

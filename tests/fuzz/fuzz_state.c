@@ -167,7 +167,7 @@ static size_t touch_messages(const struct salvo_messages *messages)
     return sum;
 }
 
-/* A session that took the file goes on like any other. */
+/* A session that has loaded the file continues like any other. */
 static void go_on(struct salvo_session *session)
 {
     const int32_t *tokens = salvo_session_tokens(session);

@@ -44,7 +44,7 @@ static bool can_grow(const struct vocabulary *vocabulary, const char *rest, size
     return false;
 }
 
-/* `open`: the text goes on behind what is forced. */
+/* `open`: the text continues after the forced tokens. */
 static size_t check_text(const struct vocabulary *vocabulary, const char *text, bool open)
 {
     struct salvo_grammar *grammar;

@@ -248,7 +248,7 @@ static bool append(struct salvo_grammar_matcher *matcher, char *text, size_t *si
     return true;
 }
 
-/* A text that fits; random, with a bias for what ends values. False: it became too long. */
+/* A random text that fits, with a bias for bytes that end values. False: it became too long. */
 static bool sample(struct salvo_grammar_matcher *matcher, const struct salvo_tool_form_info *info,
     uint64_t *seed, char *text)
 {

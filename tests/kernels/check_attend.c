@@ -220,7 +220,7 @@ static void check_pages(
     room_free(room);
 }
 
-/* Nothing of what lies outside a query's range may reach it. */
+/* Positions outside a query's range must not change its result. */
 static void check_no_leak(const struct cpu_kernels *kernels, size_t type)
 {
     enum { HEAD_DIM = 72 };
@@ -389,7 +389,7 @@ static void bench_page(void *argument)
     work->kernels->attend_page(&page, work->queries.query, work->queries.count, 0, work->scores);
 }
 
-/* With one page it stays in the cache; with many it comes from memory. */
+/* One page stays in the processor's cache; many pages are read from memory. */
 static void bench_attend_case(const struct cpu_kernels *kernels, size_t type, uint32_t head_dim, size_t count,
     size_t pages, bool diagonal)
 {

@@ -156,7 +156,7 @@ static int tile_value(struct q8_tile q8, size_t width, size_t t, size_t i)
     return q8.terms == 2 ? at[0] * 128 + at[term] : at[0];
 }
 
-/* Every element is off by half a step at most: what rounding means, whoever does it. */
+/* Every element differs by at most half a rounding step, for every kernel. */
 static void check_error(const float *x, size_t k, struct q8_tile q8, size_t width, size_t t)
 {
     float worst = 0;

@@ -213,7 +213,7 @@ static void check_wkv7(
     run_recurrence(kernels, &recurrence, 0, tokens, head_dim, recurrence.state, state, got);
     check_same_floats("state", state, want_state, states);
     check_same_floats("all at once", got, want, size);
-    memset(got, 0xFF, size * sizeof *got); /* what lies between the rows stays as it was made */
+    memset(got, 0xFF, size * sizeof *got); /* bytes between the rows are unchanged */
     run_recurrence(kernels, &recurrence, 0, tokens, 8, recurrence.state, state, got);
     check_same_floats("by eight values", got, want, size);
     memset(got, 0xFF, size * sizeof *got);

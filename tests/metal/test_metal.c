@@ -1,4 +1,4 @@
-/* The Metal backend: sampling, and what it promises. */
+/* The Metal backend: sampling, and the promises of backend.h. */
 #include "backend/metal/metal_shared.h"
 #include "conversation_checks.h"
 #include "metal/find_fake_metal.h"
@@ -160,7 +160,7 @@ static float *logits_one_by_one(struct fixture *fixture, const int32_t *ids, uin
     return logits;
 }
 
-/* Whichever shape of matmuls is the fastest, it is the one that runs, and the bits are the same. */
+/* The fastest shape of a matmul is used, and all shapes give the same bits. */
 static void results_do_not_depend_on_the_time(void **state)
 {
     (void)state;

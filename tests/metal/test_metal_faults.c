@@ -154,7 +154,7 @@ static void a_generation_survives_any_loss(void **state)
     fake_metal()->most_parts = before.most_parts;
 }
 
-/* The host notices it before the device reads what is no longer there. */
+/* The host detects the truncated file before the device reads the missing part. */
 static void a_file_that_is_cut_is_noticed_before_the_next_step(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Real models on the Metal backend, from a prompt to text, against what their references published. */
+/* Real models on the Metal backend, from prompt to text, compared with published continuations. */
 #include "metal/find_fake_metal.h"
 #include "unit/text_data.h"
 

@@ -13,7 +13,7 @@ static const char *const selectors[] = {
     OBJC_CALLS(SELECTOR, SELECTOR, SELECTOR, SELECTOR, SELECTOR, SELECTOR, SELECTOR, SELECTOR, SELECTOR)};
 enum { SELECTORS = sizeof selectors / sizeof *selectors };
 
-/* Without these macOS is older, and the engine does without what they begin. */
+/* Older versions of macOS lack these selectors; the engine works without the features that need them. */
 static bool may_be_missing(const char *selector)
 {
     return strcmp(selector, "setMathMode:") == 0 ||

@@ -63,8 +63,8 @@ static bool is_stop_id(const struct job *job, const struct run *run, int32_t id)
     return false;
 }
 
-/* The runs whose slots are where they continue, with rows and ids of their own; `places` are their indexes in
- * the job. */
+/* The runs whose slots are at the expected position, with rows and ids of their own; `places` has their
+ * indices in the job. */
 static struct step live_step(
     struct executor *device, const struct job *job, struct run *runs, int32_t *ids, uint32_t *places)
 {

@@ -13,7 +13,7 @@ struct salvo_engine;
 enum busy_fate {
     BUSY_GOES_ON,
     BUSY_LOST_BEFORE, /* the submission is lost, and the token not computed */
-    BUSY_LOST_AFTER,  /* the submission is lost, and what it computed is in the device's state */
+    BUSY_LOST_AFTER,  /* the submission is lost, but the device's state contains its results */
 };
 
 /* Called by the device's thread before it computes tokens from `position` on, or checks for a cancel. */

@@ -8,8 +8,8 @@
 struct salvo_engine;
 struct salvo_session;
 
-/* The cancel comes at call number `call`, from 1 on, of the kernel that rounds activations to int8: the model
- * must be quantised. One session at a time. */
+/* Cancels at call number `call`, counted from 1, of the kernel that rounds activations to int8: the
+ * model must be quantised. One session at a time. */
 void cancel_hook_set(struct salvo_engine *engine, struct salvo_session *session, unsigned call);
 
 /* Whether the cancel came. */

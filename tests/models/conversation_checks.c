@@ -84,7 +84,8 @@ void check_sampling(const struct fixture *fixture)
 
 enum { PROMPT = 20, TAKEN = 6 };
 
-/* Half of a conversation on one backend, the rest on the other, gives what either gives alone. */
+/* Half of a conversation on one backend and the rest on the other gives the same ids as each backend
+ * alone. */
 static void check_move(const struct fixture *from, const struct fixture *to, const int32_t *ids)
 {
     ASSERT_OK(salvo_session_rollback(from->session, 0));
@@ -127,7 +128,8 @@ static void check_rollback_after_move(
     assert_int_equal(recomputed, counters_of(to->engine).tokens - before);
 }
 
-/* A conversation that begins again sees nothing of the one before, be its first step a token or several. */
+/* A restarted conversation is independent of the earlier one, whether its first step has one token or
+ * several. */
 static void check_new_start(const struct fixture *fixture, const int32_t *ids)
 {
     ASSERT_OK(salvo_session_rollback(fixture->session, 0));

@@ -95,7 +95,7 @@ static void check_run(const struct checks *checks, struct checked_run *run)
 
 /* ---- Steps ---- */
 
-/* Logits come with every run that chooses, for the reference. */
+/* Every run that chooses also returns its logits, for the reference. */
 static void submit(struct checks *checks, uint32_t first, uint32_t count)
 {
     struct salvo_run runs[RUNS];
@@ -467,8 +467,8 @@ static void compare_score(void *user, const struct sampling_logprob *logprobs)
     check_logprobs(scored->checks, &row);
 }
 
-/* Parts of one token and of many, after tokens that are there already; the logits equal those of steps that
- * begin and end at the same tokens. */
+/* Prompt parts of one token and of many, after earlier tokens; the logits equal those of steps with the
+ * same first and last token. */
 static void check_scores(struct checks *checks, const int32_t *ids, uint32_t count)
 {
     static const uint32_t parts[] = {3, 1, 7}, tops[] = {2, TOP, 0};

@@ -174,8 +174,8 @@ static void forget(struct outcome *outcome)
     free(outcome->more_state);
 }
 
-/* States are equal by their bits, except that a recurrent one that had to go back stands at an earlier
- * position until it is asked for more. */
+/* States have equal bits, except that a recurrent state that was rolled back stays at an earlier
+ * position until more tokens are requested. */
 static void assert_same(const struct outcome *expected, const struct outcome *got, bool recurrent)
 {
     assert_int_equal(expected->status, got->status);
@@ -350,7 +350,7 @@ static bool watch(void *user, const char *text, size_t size)
     return true;
 }
 
-/* However far it came, it goes on as if nothing had happened. */
+/* Wherever it was cancelled, the session continues with the same ids. */
 static void cancelled_generations(const char *shape, bool busy, unsigned cases)
 {
     enum { MOST_CALLS = 150 };

@@ -309,7 +309,7 @@ static void a_closed_session_leaves_its_results(void **state)
     assert_int_equal(0, salvo_session_position(fixture.session));
     assert_int_equal(SALVO_ERROR_ARGUMENT,
         salvo_engine_wait(fixture.engine, step, &result, 1, sizeof result)); /* no longer open */
-    /* A run of the closed session has failed, which does not concern the one that has its place now. */
+    /* The failed run of the closed session does not affect the session that has its slot now. */
     run.session = fixture.session;
     result = submit_one(fixture.engine, run);
     assert_int_equal(SALVO_OK, result.status);
@@ -620,7 +620,7 @@ static void a_step_that_is_refused_leaves_earlier_ones(void **state)
             assert_int_equal(SALVO_ERROR_DEVICE, result.status);
             assert_non_null(strstr(result.message, i == 1 ? "takes no step" : "an earlier run"));
         }
-        for (int i = 1; i < 3; i++) /* once the failure is known, the session goes on */
+        for (int i = 1; i < 3; i++) /* after the failure is reported, the session can be used again */
             assert_int_equal(expected[i], submit_one(fixture.engine, decode).id);
         free(expected);
         free(ids);

@@ -1,4 +1,4 @@
-/* Conversations in files: what comes back, what the session need not compute again, and what is refused. */
+/* Conversations in files: loaded messages, tokens that need not be computed again, and refused files. */
 #include "cmocka_test.h"
 #include "engine_fixture.h"
 

@@ -377,7 +377,7 @@ static void nothing_runs_forever_or_takes_everything(void **state)
     free(json);
 }
 
-/* As long as it likes: only nesting is limited, and what is not called is not run. */
+/* The length of a template is not limited, only its nesting; a macro that is not called is not run. */
 static void a_long_chain_in_a_macro(void **state)
 {
     (void)state;

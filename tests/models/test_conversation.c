@@ -111,7 +111,7 @@ static void assert_content(
     assert_memory_equal(text, message.content.data, size);
 }
 
-/* The session's last `count` tokens are what a fresh session continues its other tokens with. */
+/* The session's last `count` tokens equal the tokens that a new session generates after the others. */
 static void assert_same_as_alone(const struct fixture *fixture, const char *shape, uint32_t count)
 {
     struct fixture alone = open_engine(shape, 1024, 1);

@@ -1,4 +1,4 @@
-/* Generation: what ends it, and which text is handed over when. */
+/* Generation: the reasons of its end, and the text that each callback receives. */
 #include "cmocka_test.h"
 #include "engine/text_filter.h"
 #include "engine_fixture.h"
@@ -11,7 +11,7 @@
 
 /* ---- Text on its way ---- */
 
-/* Pieces, and what has been handed over after each of them. */
+/* Pieces, and the text that was handed over after each of them. */
 struct passage {
     const char *piece, *handed_over;
 };
@@ -334,7 +334,8 @@ static bool cut_and_look(void *user, const char *text, size_t size)
     return cutting->calls++ || truncate(cutting->path, 64) == 0;
 }
 
-/* Pieces are read from the file: what it no longer has must not be taken for text. */
+/* The text of tokens is read from the mapped file: bytes that a truncated file lacks must not become
+ * text. */
 static void a_file_that_is_cut_gives_no_text(void **state)
 {
     (void)state;

@@ -178,7 +178,7 @@ static void a_run_without_pages_fails_alone(void **state)
         assert_int_equal(PAGE, results[0].position);
         assert_int_equal(11, results[1].position);
 
-        /* The same for other calls; nothing is lost, and the session goes on when there is room. */
+        /* The same for other calls; nothing is lost, and the session continues when pages are free. */
         int32_t id, expected;
         assert_int_equal(SALVO_OK, salvo_session_next(sessions[0], &expected)); /* chosen already */
         assert_int_equal(SALVO_ERROR_MEMORY, salvo_session_next(sessions[0], &id));

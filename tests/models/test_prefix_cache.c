@@ -171,7 +171,7 @@ static void open_sessions_share_a_prompt(void **state)
     }
 }
 
-/* Without a cache the session keeps what it has in common with the prompt. */
+/* Without a prefix cache the session keeps the tokens that it shares with the prompt. */
 static void a_session_without_a_cache_keeps_what_fits(void **state)
 {
     (void)state;

@@ -64,7 +64,7 @@ static void every_type_can_be_written_and_run(void **state)
             norm += (double)expected[j] * (double)expected[j];
         }
         double relative = sqrt(difference / norm);
-        if (!(relative < 0.7)) /* two bits are few; what is mixed up is off by more than 1 */
+        if (!(relative < 0.7)) /* two bits are coarse; swapped elements differ by more than 1 */
             fail_msg("%s: off by %g of the logits", types[i], relative);
         free(got);
         fixture_close(&fixture);

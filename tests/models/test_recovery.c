@@ -153,7 +153,7 @@ static void runs_that_find_no_token(void **state)
 
 /* ---- Cancels and lost submissions ---- */
 
-/* An event that happens once, when a device comes to a position. */
+/* An event that happens once, when a device reaches a position. */
 struct disturbance {
     struct salvo_session *cancels; /* or NULL */
     enum busy_fate fate;

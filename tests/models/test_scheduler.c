@@ -39,7 +39,7 @@ static uint32_t pick(uint32_t below)
 
 /* ---- The clock ---- */
 
-/* Stands still, goes on a little, or jumps by seconds. Called by any thread. */
+/* A clock that stands still, advances a little, or jumps by seconds. Called by any thread. */
 static uint64_t fake_now(void)
 {
     static uint64_t now = 1, calls;
@@ -51,7 +51,7 @@ static uint64_t fake_now(void)
 
 /* ---- Requests alone ---- */
 
-/* A request, and what it gives when it runs alone. */
+/* A request, and its results when it runs alone. */
 struct kind {
     int32_t *prompt;
     uint32_t prompt_count, max_tokens;
@@ -492,7 +492,8 @@ static void a_device_that_works_by_itself_gives_the_same(void **state)
         run_schedules(i, true, false);
 }
 
-/* Out of pages, requests are put back and computed again; prompts begin with what others have computed. */
+/* Without free pages, requests are preempted and computed again; prompts begin with tokens that others
+ * have computed. */
 static void little_memory_and_a_cache_give_the_same(void **state)
 {
     (void)state;

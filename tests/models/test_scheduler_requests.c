@@ -456,7 +456,7 @@ static enum busy_fate lose_at_20(void *user, uint32_t position)
     return position == 20 ? BUSY_LOST_AFTER : BUSY_GOES_ON;
 }
 
-/* Requests in flight fail; the scheduler goes on with the next ones. */
+/* Requests in flight fail; the scheduler continues with the next ones. */
 static void a_device_that_fails_fails_what_is_in_flight(void **state)
 {
     (void)state;

@@ -108,7 +108,7 @@ static void requests_choose_sessions(void **state)
     assert_int_equal(
         SALVO_ERROR_ARGUMENT, salvo_scheduler_submit(scheduler, &record.request, &record.handle));
 
-    /* Two that want the same one come one after the other. */
+    /* Two requests for the same session run one after the other. */
     record_open(&record, scheduler, ids);
     record_open(&other, scheduler, ids);
     record.request.session = other.request.session = 2;

@@ -1,4 +1,5 @@
-/* Sessions in files: they go on with the same bits, and what is not theirs is refused by name. */
+/* Sessions in files: a loaded session continues with the same bits; the error for another file names the
+ * difference. */
 #include "cmocka_test.h"
 #include "engine_fixture.h"
 

@@ -1,4 +1,4 @@
-/* `verify` must see what is wrong, and only that. */
+/* `verify` must report wrong ops, and only these. */
 #include "cmocka_test.h"
 #include "engine/session_pages.h"
 #include "engine/verify.h"
@@ -52,8 +52,8 @@ static void instruction_sets_agree(void **state)
     }
 }
 
-/* The same random weights rounded to fewer bits: every matmul is off, and what follows equal inputs is not.
- */
+/* The same random weights with fewer bits: every matmul differs, and the other ops, which get equal
+ * inputs, do not. */
 static void other_weights_are_seen(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Long sessions: what a backend chooses is what the CPU chooses wherever that is not a matter of rounding. */
+/* Long sessions: a backend chooses the same ids as the CPU, except where rounding decides. */
 #ifndef TESTS_TURN_CHECKS_H
 #define TESTS_TURN_CHECKS_H
 

@@ -69,7 +69,7 @@ static void test_malformed(void **state)
     fixture_stop(&fixture);
 }
 
-/* The answer arrives although the client goes on to send: 100 MB, of which the server reads little. */
+/* The answer arrives while the client still sends: 100 MB, of which the server reads little. */
 static void test_large_body_is_refused_early(void **state)
 {
     enum { PIECE = 1 << 20, PIECES = 100 };

@@ -76,7 +76,7 @@ static void vanish_behind_bytes(struct fixture *fixture, void (*leave)(int fd), 
 {
     enum {
         SIZE = 120000
-    }; /* more than the server reads, no more than sockets hold: a close comes behind the bytes */
+    }; /* more bytes than the server reads, and no more than sockets buffer: the close follows unread bytes */
     const int fd = client_open(fixture);
     char *bytes = calloc(1, SIZE);
     hold_and_wait(fixture, fd);

@@ -259,7 +259,7 @@ static void test_limit_with_busy_connections(void **state)
     fixture_stop(&fixture);
 }
 
-/* No descriptor is left: accepting pauses, and goes on when there are some again. */
+/* No descriptor is free: accepting pauses until one is. */
 static void test_no_descriptors(void **state)
 {
     enum { CLIENTS = 3 };

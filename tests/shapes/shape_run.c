@@ -179,7 +179,8 @@ static void roll_back(struct shape_test *test, uint32_t number)
     must(test, "rollback", salvo_session_rollback(test->expected.sessions[number], to));
 }
 
-/* Our session is saved, comes to hold something else, and is restored; the reference waits. */
+/* The tested session is saved, gets other tokens, and is restored; the reference session does not
+ * change. */
 static void save_and_restore(struct shape_test *test, uint32_t number)
 {
     struct salvo_session *session = test->ours.sessions[number];

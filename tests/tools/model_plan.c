@@ -252,8 +252,8 @@ static enum salvo_status add_time_mix(struct model_plan *plan, const struct mode
 {
     enum salvo_status status = SALVO_OK;
     uint32_t width = shape->width;
-    /* The first layer has no value to mix in; what stands there is not used and, in real files, is a copy of
-     * the a's. */
+    /* The first layer has no earlier value to mix in: these tensors are not used; in published files
+     * they are copies of the a's. */
     uint32_t value_rank = layer == 0 ? shape->iclr_rank : shape->value_rank;
     TRY(add_low_rank(plan, layer, 'w', width, shape->decay_rank, -1, 1));
     TRY(add_low_rank(plan, layer, 'a', width, shape->iclr_rank, 0, 0.5f));

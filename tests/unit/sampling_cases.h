@@ -10,7 +10,7 @@ float sampling_case_uniform(uint64_t *counter);
 /* Steps above 0 make ties frequent; some are NaN or minus infinity. */
 void sampling_case_logits(float *logits, uint32_t count, float spread, float step, uint64_t *counter);
 
-/* The logits of a round, and what may be added to them. */
+/* The logits of a round, and the biases that may be added. */
 void sampling_case_fill(unsigned round, uint32_t count, float *logits, float *bias, uint64_t *counter);
 
 /* Every stage with every other. Penalties count at most `most_recent` tokens; every third round has the bias.

@@ -1,4 +1,4 @@
-/* Architectures: what they make of right files, and how they name what is wrong with others. */
+/* Architectures: programs of correct files, and error messages for wrong ones. */
 #include "cmocka_test.h"
 
 #include "arch/arch.h"
