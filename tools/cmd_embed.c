@@ -29,7 +29,7 @@ static const struct option option_table[] = {
     {0, "tokens", "IDS|@FILE", OPTION_TEXT, &options.tokens,
         "one text as token ids separated by commas, or a file with token ids"},
     {0, "embd-separator", "TEXT", OPTION_TEXT, &options.separator,
-        "what separates the texts of -p, -f and standard input (default: a newline; '': one text)"},
+        "separator of the texts of -p, -f and standard input (default: a newline; '': one text)"},
     {0, "pooling", "KIND", OPTION_TEXT, &options.pooling,
         "mean or last: the mean over all tokens, or the last token (default: the model's, or mean)",
         .choices = "mean last"},

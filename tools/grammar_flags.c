@@ -8,9 +8,10 @@ struct grammar_flags grammar_flags;
 
 const struct option grammar_flag_table[] = {
     {0, "grammar", "FILE", OPTION_FILE, &grammar_flags.grammar,
-        "write only what this GBNF grammar allows; FILE may be the grammar itself", .also = "--grammar-file"},
+        "write only text that this GBNF grammar allows; FILE may be the grammar itself",
+        .also = "--grammar-file"},
     {0, "regex", "TEXT", OPTION_TEXT, &grammar_flags.regex,
-        "write only what this regular expression matches as a whole"},
+        "write only text that this regular expression matches as a whole"},
     {0, "json-schema", "FILE", OPTION_FILE, &grammar_flags.json_schema,
         "write only JSON that fits this schema; FILE may be the schema itself",
         .also = "-j -jf --json-schema-file"},

@@ -242,7 +242,7 @@ static enum salvo_status plan_behind(const struct salvo_run *given, struct batch
     if (!run->decodes) {
         TRY(session_stage(session, planned, given->ids, given->count));
     } else if (!session->batch.chooses) {
-        TRY(fail(SALVO_ERROR_ARGUMENT, "the run before it chooses no id to continue with"));
+        TRY(fail(SALVO_ERROR_ARGUMENT, "the session's previous run chooses no id to continue with"));
     } else if (planned == context) {
         TRY(fail(SALVO_ERROR_CONTEXT, "the context of %" PRIu32 " tokens is full", context));
     }

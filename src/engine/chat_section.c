@@ -160,7 +160,7 @@ enum salvo_status chat_section_read(
     if (header.count > size / (2 * sizeof(uint64_t)) ||
         !checked_mul((size_t)header.count, sizeof(struct salvo_message), &items_size) ||
         !checked_add(items_size, sizeof(struct salvo_messages) + size, &block_size))
-        TRY(fail(SALVO_ERROR_FORMAT, "the conversation contradicts itself"));
+        TRY(fail(SALVO_ERROR_FORMAT, "the conversation has inconsistent sizes"));
 
     TRY(NEW(&block, block_size));
     struct salvo_messages *messages = (void *)block;
@@ -174,7 +174,7 @@ enum salvo_status chat_section_read(
             TRY(fail(SALVO_ERROR_FORMAT, "message %" PRIu64 " of the conversation is damaged", i + 1));
     }
     if (reader.data != reader.end)
-        TRY(fail(SALVO_ERROR_FORMAT, "the conversation contradicts itself"));
+        TRY(fail(SALVO_ERROR_FORMAT, "the conversation has inconsistent sizes"));
     *out = messages;
     block = NULL;
 cleanup:

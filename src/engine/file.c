@@ -29,7 +29,7 @@ enum salvo_status salvo_file_write(struct salvo_file *file, const void *data, si
     if (size)
         REQUIRE(data);
     if (!file->file.stream)
-        return fail(SALVO_ERROR_ARGUMENT, "%zu bytes come after the file was closed", size);
+        return fail(SALVO_ERROR_ARGUMENT, "%zu bytes were written after the file was closed", size);
     return atomic_file_write(&file->file, data, size);
 }
 

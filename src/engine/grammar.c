@@ -41,7 +41,7 @@ static enum salvo_status add_control(struct control_list *list, const struct tok
     enum salvo_status status = SALVO_OK;
     if (id < 0 || (size_t)id >= tokenizer_vocabulary(tokenizer) || !tokenizer_is_control(tokenizer, id) ||
         tokenizer_is_end(tokenizer, id))
-        TRY(fail(SALVO_ERROR_ARGUMENT, "token %d is no control token, or ends a text", (int)id));
+        TRY(fail(SALVO_ERROR_ARGUMENT, "token %d is not a control token, or it ends a text", (int)id));
     if (list->count == MOST_CONTROLS)
         TRY(fail(SALVO_ERROR_UNSUPPORTED, "more than %d control tokens in one grammar", MOST_CONTROLS));
     list->offsets[list->count] = list->names.size;

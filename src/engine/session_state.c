@@ -223,12 +223,13 @@ static enum salvo_status check_fit(const struct salvo_engine *engine, const stru
             types[engine->options.kv_type]);
     }
     if (header->layout_hash != engine->layout_hash)
-        return fail(SALVO_ERROR_UNSUPPORTED, "the state has another shape than this version gives the model");
+        return fail(
+            SALVO_ERROR_UNSUPPORTED, "the state has another layout than this version uses for the model");
     if (header->position > engine->options.context)
         return fail(SALVO_ERROR_CONTEXT, "the state holds %" PRIu32 " tokens, the context %" PRIu32,
             header->position, engine->options.context);
     if (!is_consistent(engine, header, data, out_snapshot))
-        return fail(SALVO_ERROR_FORMAT, "the state contradicts itself");
+        return fail(SALVO_ERROR_FORMAT, "the state is inconsistent");
     return SALVO_OK;
 }
 

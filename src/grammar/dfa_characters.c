@@ -38,7 +38,7 @@ static enum salvo_status find_places(const struct dfa *dfa, uint8_t *places, uin
                 continue;
             const uint8_t place = (uint8_t)json_text_next((enum json_text_state)places[state], bytes[k]);
             if (place == TEXT_DEAD || (places[next] && places[next] != place))
-                return fail(SALVO_ERROR_UNSUPPORTED, "the expression is not one of whole characters");
+                return fail(SALVO_ERROR_UNSUPPORTED, "the expression matches parts of characters");
             if (!places[next])
                 todo[count++] = next;
             places[next] = place;

@@ -164,7 +164,7 @@ static void three_steps(
     if (!strstr(salvo_error(), why))
         fail_msg("%s", salvo_error());
     assert_int_equal(SALVO_ERROR_DEVICE, backend->wait(executor, tickets[2], &result));
-    assert_non_null(strstr(salvo_error(), "given up with one before it"));
+    assert_non_null(strstr(salvo_error(), "dropped because an earlier step failed"));
 
     /* The session has accepted nothing of it, and continues as an undisturbed one. */
     set_greedy(other);

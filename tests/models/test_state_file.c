@@ -316,7 +316,7 @@ static void numbers_of_the_header_are_checked(void **state)
     int32_t *ids = some_ids(20, fixture.vocabulary, 1);
     ASSERT_OK(salvo_session_feed(fixture.session, ids, 20));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_change_refused(&fixture, wrong[i].at, wrong[i].number, "contradicts itself");
+        assert_change_refused(&fixture, wrong[i].at, wrong[i].number, "the state is inconsistent");
     const int32_t last = 330; /* the largest id may be chosen */
     const size_t size = salvo_session_state_size(fixture.session);
     uint8_t *bytes = malloc(size);
@@ -375,7 +375,7 @@ static void assert_snapshot_refused(struct fixture *fixture, const uint8_t *byte
     memcpy(changed + SIZE_AT, &all, sizeof all);
     put_checksum(changed, size);
     write_file(path, changed, size);
-    assert_refused(SALVO_ERROR_FORMAT, fixture->session, path, "contradicts itself");
+    assert_refused(SALVO_ERROR_FORMAT, fixture->session, path, "the state is inconsistent");
     free(changed);
 }
 

@@ -89,7 +89,7 @@ enum salvo_status vulkan_weights_place(struct executor *executor)
     floats =
         weight_vectors_place(program, uses, 4, executor->vector_offsets); /* shaders read four at a time */
     if (floats > UINT32_MAX / 8)
-        TRY(fail(SALVO_ERROR_UNSUPPORTED, "vectors of %llu elements in all are too many",
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "the vectors have %llu elements together, which are too many",
             (unsigned long long)floats));
     TRY(vulkan_weights_import(executor, uses));
     /* In the order of use, which may differ from the order of the buffers. */
