@@ -1,6 +1,7 @@
 #include "grammar/dfa.h"
 
 #include "base/memory.h"
+#include "grammar/expr_memo.h"
 #include "grammar/states.h"
 
 #include <string.h>
@@ -79,13 +80,17 @@ static bool is_alive(const struct dfa *dfa, uint32_t state, const bool *alive)
 static enum salvo_status mark_alive(const struct dfa *dfa, bool *alive)
 {
     enum salvo_status status = SALVO_OK;
-    uint32_t dead = 0;
-    /* States lead mostly to later ones: often all are alive at once. */
-    for (uint32_t state = dfa->states; --state > 0;) {
-        alive[state] = is_alive(dfa, state, alive);
-        dead += !alive[state];
+    enum { MOST_SWEEPS = 6 };
+    bool changed = true;
+    /* States lead mostly to later ones: a few sweeps from the last to the first find all. */
+    for (unsigned sweep = 0; sweep < MOST_SWEEPS && changed; sweep++) {
+        changed = false;
+        for (uint32_t state = dfa->states; --state > 0;) {
+            if (!alive[state] && is_alive(dfa, state, alive))
+                alive[state] = changed = true;
+        }
     }
-    if (dead == 0)
+    if (!changed)
         return SALVO_OK;
     struct arrivals arrivals = {0};
     uint32_t *todo = NULL, todo_count = 0;
@@ -126,13 +131,14 @@ static bool classes_are_equal(const struct dfa *dfa, const uint32_t *numbers, ui
 static void join_classes(
     const struct dfa *dfa, const uint32_t *numbers, struct byte_classes *out, uint32_t kept[256])
 {
-    uint64_t hashes[256] = {0};
+    uint64_t hashes[256] = {0}, factor = 1;
     uint8_t joined[256] = {0};
     out->count = 0;
     for (uint32_t state = 1; state < dfa->states; state++) {
         const uint32_t *row = dfa_row(dfa, state);
+        factor *= UINT64_C(0x9E3779B97F4A7C15);
         for (uint32_t class = 0; numbers[state] && class < dfa->classes.count; class ++)
-            hashes[class] = (hashes[class] ^ numbers[row[class]]) * UINT64_C(0x9E3779B97F4A7C15);
+            hashes[class] += numbers[row[class]] * factor;
     }
     for (uint32_t class = 0; class < dfa->classes.count; class ++) {
         uint32_t same = 0;
@@ -207,9 +213,10 @@ const struct dfa *dfa_of(struct expr_pool *pool, const struct expr *expr)
     struct network network = {0};
     struct states states = {0};
     struct dfa all = {.states = 1};
-    const struct dfa *dfa = NULL;
-    if (status != SALVO_OK)
-        return NULL;
+    const struct dfa *dfa =
+        expr->kind == EXPR_DFA ? expr->dfa : memo_find(pool, MEMO_AUTOMATON, MEMO_SOURCE(expr));
+    if (status != SALVO_OK || dfa)
+        return status == SALVO_OK ? dfa : NULL;
     TRY(find_states(expr, &network, &states));
     all.states = states.count ? states.count : 1;
     all.classes.count = network.class_count;
@@ -223,6 +230,7 @@ const struct dfa *dfa_of(struct expr_pool *pool, const struct expr *expr)
             row[class] = states.list[state]->next[class] - 1;
     }
     dfa = trimmed(pool, &all);
+    memo_keep(pool, MEMO_AUTOMATON, MEMO_SOURCE(expr), dfa);
 cleanup:
     memory_free(all.next);
     memory_free(all.accepts);
@@ -350,12 +358,14 @@ static const struct dfa *multiply(
 {
     enum salvo_status status = pool->status;
     struct product product = {.left = left, .right = right, .without = without, .all = {.states = 1}};
-    const struct dfa *dfa = NULL;
-    if (status != SALVO_OK || !left || !right)
-        return NULL;
+    const enum memo_kind kind = without ? MEMO_WITHOUT : MEMO_BOTH;
+    const struct dfa *const sources[2] = {left, right}, *dfa = memo_find(pool, kind, MEMO_SOURCE(sources));
+    if (status != SALVO_OK || !left || !right || dfa)
+        return status == SALVO_OK ? dfa : NULL;
     multiply_classes(&product);
     TRY(multiply_states(&product));
     dfa = trimmed(pool, &product.all);
+    memo_keep(pool, kind, MEMO_SOURCE(sources), dfa);
 cleanup:
     memory_free(product.pairs);
     memory_free(product.slots);

@@ -9,7 +9,8 @@ static const struct expr none = {.kind = EXPR_NONE}, empty = {.kind = EXPR_EMPTY
 void expr_pool_free(struct expr_pool *pool)
 {
     arena_free(&pool->arena);
-    pool->bytes = 0;
+    pool->bytes = pool->memo_count = 0;
+    pool->memo = NULL;
 }
 
 void *expr_pool_new(struct expr_pool *pool, size_t size)

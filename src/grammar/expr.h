@@ -63,10 +63,14 @@ enum {
     EXPR_MAX_BYTES = 40 << 20, /* of a pool */
 };
 
+struct memo_entry;
+
 struct expr_pool {
     struct arena arena;
     size_t bytes; /* in the arena */
     enum salvo_status status;
+    struct memo_entry *memo; /* hash table of expr_memo.c */
+    size_t memo_mask, memo_count;
 };
 
 void expr_pool_free(struct expr_pool *pool);

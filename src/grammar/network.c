@@ -309,16 +309,23 @@ static bool leads_on(struct network *network, const struct node *node, bool read
     return false;
 }
 
+/* Marks a node that leads to the end; whether it was not known before. */
+static bool mark_node(struct network *network, uint32_t number, bool reading)
+{
+    struct node *node = &network->nodes[number];
+    bool *mark = mark_of(node, reading);
+    if (*mark != reading || !leads_on(network, node, reading))
+        return false;
+    *mark = !reading;
+    return true;
+}
+
 static void mark_arrivals(struct network *network, struct arrivals *arrivals, uint32_t target, bool reading)
 {
     for (uint32_t edge = arrivals->first[target]; edge; edge = arrivals->link[edge - 1]) {
         const uint32_t from = (edge - 1) / 2;
-        struct node *node = &network->nodes[from];
-        bool *mark = mark_of(node, reading);
-        if (*mark == reading && leads_on(network, node, reading)) {
-            *mark = !reading;
+        if (mark_node(network, from, reading))
             arrivals->waiting[arrivals->wait_count++] = from;
-        }
     }
 }
 
@@ -340,11 +347,36 @@ static void mark_nodes(
     }
 }
 
-static enum salvo_status mark_network(struct network *network)
+/*
+ * Marks by sweeps over all nodes until nothing changes; false if that is too slow. Nodes lead mostly to
+ * earlier ones of their rule, and to rules on one side: `first` has where the nodes of each of `count` rules
+ * begin.
+ */
+static bool sweep_nodes(struct network *network, const uint32_t *first, size_t count, bool reading)
+{
+    enum { MOST_SWEEPS = 6 };
+    bool changed = true;
+    for (uint32_t i = 0; i < network->node_count; i++)
+        *mark_of(&network->nodes[i], reading) = (network->nodes[i].kind == NODE_ACCEPT) != reading;
+    for (unsigned sweep = 0; sweep < MOST_SWEEPS && changed; sweep++) {
+        changed = false;
+        for (size_t at = 0; at < count; at++) {
+            const size_t rule = sweep % 2 ? count - 1 - at : at;
+            for (uint32_t i = first[rule]; i < first[rule + 1]; i++)
+                changed |= mark_node(network, i, reading);
+            changed |= mark_node(network, network->starts[rule], reading); /* it leads to the last node */
+        }
+    }
+    return !changed;
+}
+
+static enum salvo_status mark_network(struct network *network, const uint32_t *first, size_t count)
 {
     enum salvo_status status = SALVO_OK;
     struct arrivals arrivals = {0};
     uint32_t *rule_of_start = NULL;
+    if (sweep_nodes(network, first, count, true) && sweep_nodes(network, first, count, false))
+        return SALVO_OK;
     TRY(arrivals_open(network, &arrivals));
     TRY(NEW(&rule_of_start, network->node_count));
     for (uint32_t i = 0; i < network->rule_count; i++)
@@ -418,19 +450,23 @@ enum salvo_status network_build(
 {
     enum salvo_status status = SALVO_OK;
     struct shared_nodes shared = {0};
-    uint32_t rule;
+    uint32_t rule, *first = NULL; /* node of each rule, and the end */
     *out = (struct network){.root = root, .character = character};
     if (count >= NETWORK_MAX_NODES)
         return fail(SALVO_ERROR_UNSUPPORTED, "the grammar has %zu rules; at most %d are possible", count,
             NETWORK_MAX_NODES - 1);
     for (size_t i = 0; i < count; i++)
         TRY(network_add_rule(out, &rule));
-    for (size_t i = 0; i < count; i++)
+    TRY(NEW(&first, count + 1));
+    for (size_t i = 0; i < count; i++) {
         TRY(build_rule(out, &shared, (uint32_t)i, rules[i]));
-    TRY(mark_network(out));
+        first[i + 1] = out->node_count;
+    }
+    TRY(mark_network(out, first, count));
     TRY(find_classes(out));
 cleanup:
     memory_free(shared.slots);
+    memory_free(first);
     if (status != SALVO_OK)
         network_free(out);
     return status;

@@ -4,6 +4,8 @@
 #include "grammar/dfa_characters.h"
 #include "grammar/json_text.h"
 
+#include <string.h>
+
 enum { MOST_PAIRS = 20000 };
 
 enum text_mark { MARK_NONE, MARK_SEEN, MARK_GOES_ON, MARK_ENDS };
@@ -127,37 +129,65 @@ static uint32_t chain_end(struct node_writer *writer, uint32_t chain)
     return chain == NO_WAY ? writer_set(writer, &(struct byte_set){{0}}, 0) : chain;
 }
 
-/* Each state becomes a chain of splits over the bytes that lead to the same state. */
+/* Marks the states that a later state, or the same one, leads to. */
+static void mark_returns(const struct dfa *dfa, uint32_t *marks)
+{
+    for (uint32_t state = 1; state < dfa->states; state++) {
+        const uint32_t *row = dfa_row(dfa, state);
+        for (uint32_t class = 0; class < dfa->classes.count; class ++) {
+            if (row[class] <= state)
+                marks[row[class]] = 1;
+        }
+    }
+}
+
+/*
+ * Each state becomes a chain of splits over the bytes that lead to the same state. States are written from
+ * the last to the first, since most lead to later ones; others have a node of their own in advance.
+ */
 uint32_t writer_dfa(struct node_writer *writer, const struct dfa *dfa, uint32_t next, bool inside_json)
 {
-    uint32_t first_node = writer->network->node_count;
-    for (uint32_t state = 1; state < dfa->states; state++)
-        writer_node(writer, NODE_SPLIT, NOT_SET, NOT_SET);
     struct text_search search = {0};
     struct class_reader classes = {0};
+    uint32_t *nodes = NULL, *splits = NULL,
+             first = 0; /* of each state: where it begins; the split of its own */
     if (writer->status == SALVO_OK)
         writer->status = class_sets(&dfa->classes, &classes.sets);
     if (inside_json && writer->status == SALVO_OK)
         writer->status = text_search_open(dfa, &search);
+    if (writer->status == SALVO_OK)
+        writer->status = NEW(&nodes, dfa->states);
+    if (writer->status == SALVO_OK)
+        writer->status = NEW(&splits, dfa->states);
+    if (writer->status == SALVO_OK)
+        mark_returns(dfa, splits);
     for (uint32_t state = 1; state < dfa->states && writer->status == SALVO_OK; state++) {
+        if (splits[state])
+            nodes[state] = splits[state] = writer_node(writer, NODE_SPLIT, NOT_SET, NOT_SET);
+    }
+    for (uint32_t state = dfa->states; --state > 0 && writer->status == SALVO_OK;) {
         bool any_text = inside_json && can_go_on(&search, state);
         uint32_t chain = dfa->accepts[state] ? next : NO_WAY, target;
         classes_begin(&classes, dfa, state);
         while (classes_next(&classes, &target)) {
-            uint32_t reads = writer_set(writer, &classes.set, first_node + target - 1);
+            uint32_t reads = writer_set(writer, &classes.set, nodes[target]);
             chain = chain_with(writer, reads, chain);
             if (writer->status == SALVO_OK)
                 writer->network->nodes[reads].any_text = any_text;
         }
-        chain = chain_end(writer, chain);
-        if (writer->status == SALVO_OK)
-            writer->network->nodes[first_node + state - 1].next =
-                writer->network->nodes[first_node + state - 1].other = chain;
+        nodes[state] = chain_end(writer, chain);
+        if (splits[state] && writer->status == SALVO_OK)
+            writer->network->nodes[splits[state]].next = writer->network->nodes[splits[state]].other =
+                nodes[state];
     }
+    if (writer->status == SALVO_OK)
+        first = dfa->states > 1 ? nodes[1] : chain_end(writer, NO_WAY);
     memory_free(search.seen);
     memory_free(search.todo);
     memory_free(classes.sets);
-    return dfa->states > 1 ? first_node : chain_end(writer, NO_WAY);
+    memory_free(nodes);
+    memory_free(splits);
+    return first;
 }
 
 /* ---- Texts with a number of characters ---- */
@@ -168,48 +198,66 @@ struct step_rule {
     uint32_t rule;
 };
 
+/* The bytes that lead from a state of the automaton to another. */
+struct edge {
+    struct byte_set set;
+    uint32_t to;
+};
+
 struct counted {
     struct node_writer *writer;
     const struct dfa *dfa;
     struct dfa_characters characters;
     struct step_rule *rules; /* sorted by `from` */
     size_t rule_count, rule_capacity;
-    uint32_t *nodes; /* for the states within a character: node; 0: not seen */
-    uint32_t *seen;  /* states within a character */
-    struct class_reader classes;
+    size_t *rules_from; /* those of a state are rules[rules_from[state]] to rules[rules_from[state + 1]] */
+    uint32_t *nodes;    /* for the states within a character: node; 0: not seen */
+    uint32_t *seen;     /* states within a character */
+    uint32_t seen_count;
+    struct edge *edges; /* those of a state are edges[edges_from[state]] to edges[edges_from[state + 1]] */
+    size_t *edges_from;
 };
 
-/* The states within a character that follow a state between characters, and a node for each. */
-static uint32_t states_within(struct counted *counted, uint32_t first)
+static enum salvo_status find_edges(struct counted *counted)
 {
-    uint32_t count = 0;
-    counted->seen[count++] = first;
-    for (uint32_t i = 0; i < count; i++) {
-        const uint32_t *row = dfa_row(counted->dfa, counted->seen[i]);
-        for (uint32_t class = 0; class < counted->dfa->classes.count; class ++) {
-            const uint32_t next = row[class];
-            if (next == 0 || counted->characters.numbers[next] || counted->nodes[next])
-                continue;
-            counted->nodes[next] = writer_node(counted->writer, NODE_SPLIT, NOT_SET, NOT_SET);
-            counted->seen[count++] = next;
+    enum salvo_status status = SALVO_OK;
+    struct class_reader classes = {0};
+    size_t count = 0, capacity = 0;
+    uint32_t next;
+    TRY(class_sets(&counted->dfa->classes, &classes.sets));
+    TRY(NEW(&counted->edges_from, (size_t)counted->dfa->states + 1));
+    for (uint32_t state = 1; state < counted->dfa->states; state++) {
+        classes_begin(&classes, counted->dfa, state);
+        while (classes_next(&classes, &next)) {
+            TRY(GROW(&counted->edges, count, &capacity));
+            counted->edges[count++] = (struct edge){classes.set, next};
         }
+        counted->edges_from[state + 1] = count;
     }
-    return count;
+cleanup:
+    memory_free(classes.sets);
+    return status;
 }
 
-/* Nodes that read bytes from a state: to other states within the character, or to the end of it. */
+/* Nodes that read bytes from a state: to states within the character, or to the end of it, behind which is
+ * the state `target`. Within a character no state leads back to itself. */
 static uint32_t write_reads(struct counted *counted, uint32_t state, uint32_t target, uint32_t accept)
 {
-    uint32_t chain = NO_WAY, next;
-    classes_begin(&counted->classes, counted->dfa, state);
-    while (classes_next(&counted->classes, &next)) {
-        if (counted->characters.numbers[next] && next != target)
-            continue;
-        const uint32_t reads = writer_set(
-            counted->writer, &counted->classes.set, next == target ? accept : counted->nodes[next]);
-        chain = chain_with(counted->writer, reads, chain);
+    uint32_t chain = NO_WAY;
+    for (size_t i = counted->edges_from[state]; i < counted->edges_from[state + 1]; i++) {
+        const struct edge *edge = &counted->edges[i];
+        uint32_t node = edge->to == target ? accept : NO_WAY;
+        if (!counted->characters.numbers[edge->to]) {
+            if (!counted->nodes[edge->to]) {
+                counted->nodes[edge->to] = write_reads(counted, edge->to, target, accept);
+                counted->seen[counted->seen_count++] = edge->to;
+            }
+            node = counted->nodes[edge->to];
+        }
+        if (node != NO_WAY)
+            chain = chain_with(counted->writer, writer_set(counted->writer, &edge->set, node), chain);
     }
-    return chain_end(counted->writer, chain);
+    return chain;
 }
 
 /* The rule of the characters that lead from one state to another. */
@@ -218,24 +266,15 @@ static void write_rule(struct counted *counted, uint32_t from, uint32_t to)
     struct node_writer *writer = counted->writer;
     struct network *network = writer->network;
     uint32_t rule = 0;
-    if (writer->status == SALVO_OK && counted->rule_count == counted->rule_capacity) {
-        counted->rule_capacity = counted->rule_capacity ? counted->rule_capacity * 2 : 64;
-        writer->status = RESIZE(&counted->rules, counted->rule_capacity);
-    }
+    if (writer->status == SALVO_OK)
+        writer->status = GROW(&counted->rules, counted->rule_count, &counted->rule_capacity);
     if (writer->status == SALVO_OK)
         writer->status = network_add_rule(network, &rule);
     const uint32_t accept = writer_node(writer, NODE_ACCEPT, 0, rule);
     const uint32_t source = counted->characters.states[from], target = counted->characters.states[to];
-    const uint32_t count = states_within(counted, source);
-    for (uint32_t i = 1; i < count && writer->status == SALVO_OK; i++) {
-        const uint32_t chain = write_reads(counted, counted->seen[i], target, accept);
-        struct node *node = &network->nodes[counted->nodes[counted->seen[i]]];
-        node->next = node->other = chain;
-    }
-    const uint32_t first = write_reads(counted, source, target, accept);
-    const uint32_t start = writer_node(writer, NODE_SPLIT, first, first);
-    for (uint32_t i = 1; i < count; i++)
-        counted->nodes[counted->seen[i]] = 0;
+    const uint32_t start = chain_end(writer, write_reads(counted, source, target, accept));
+    while (counted->seen_count > 0)
+        counted->nodes[counted->seen[--counted->seen_count]] = 0;
     if (writer->status != SALVO_OK)
         return;
     network->starts[rule] = start;
@@ -250,53 +289,129 @@ static void write_rules(struct counted *counted)
             if (counted->writer->status == SALVO_OK && dfa_characters_lead(characters, from, to))
                 write_rule(counted, from, to);
         }
+        counted->rules_from[from + 1] = counted->rule_count;
+    }
+}
+
+/* The states between characters that are reached after each number of characters. From `steady` on they are
+ * the same. */
+struct levels {
+    uint32_t *states;
+    size_t *first; /* those of a number are states[first[number]] to states[first[number + 1]] */
+    size_t capacity;
+    uint32_t count, steady;
+    uint32_t *stamps; /* of the last number that has a state, + 1 */
+};
+
+static void levels_free(struct levels *levels)
+{
+    memory_free(levels->states);
+    memory_free(levels->first);
+    memory_free(levels->stamps);
+}
+
+static enum salvo_status add_level(const struct counted *counted, struct levels *levels)
+{
+    enum salvo_status status = SALVO_OK;
+    const uint32_t level = levels->count;
+    const size_t begin = levels->first[level - 1], end = levels->first[level];
+    size_t count = end, known = 0;
+    for (size_t i = begin; i < end; i++) {
+        const uint32_t from = levels->states[i];
+        for (size_t k = counted->rules_from[from]; k < counted->rules_from[from + 1]; k++) {
+            const uint32_t to = counted->rules[k].to;
+            if (levels->stamps[to] == level + 1)
+                continue;
+            known += levels->stamps[to] == level;
+            levels->stamps[to] = level + 1;
+            TRY(GROW(&levels->states, count, &levels->capacity));
+            levels->states[count++] = to;
+        }
+    }
+    if (count > NETWORK_MAX_NODES)
+        TRY(fail(SALVO_ERROR_UNSUPPORTED, "the grammar is too large: it needs more than %d nodes",
+            NETWORK_MAX_NODES));
+    levels->first[level + 1] = count;
+    levels->steady = known == end - begin && known == count - end ? level : 0;
+    levels->count++;
+cleanup:
+    return status;
+}
+
+static enum salvo_status levels_open(const struct counted *counted, uint32_t most, struct levels *out)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(NEW(&out->first, (size_t)most + 2));
+    TRY(NEW(&out->stamps, counted->characters.count));
+    TRY(GROW(&out->states, 0, &out->capacity));
+    out->states[0] = 0;
+    out->stamps[0] = 1;
+    out->first[1] = 1;
+    out->count = 1;
+    while (out->count <= most && !out->steady)
+        TRY(add_level(counted, out));
+cleanup:
+    return status;
+}
+
+/* The ways on from a state: the end of the text, and one more character. */
+static uint32_t write_ways(struct counted *counted, uint32_t state, uint32_t end, const uint32_t *after)
+{
+    struct node_writer *writer = counted->writer;
+    uint32_t chain = counted->dfa->accepts[counted->characters.states[state]] ? end : NO_WAY;
+    for (size_t i = counted->rules_from[state]; i < counted->rules_from[state + 1]; i++) {
+        const struct step_rule *rule = &counted->rules[i];
+        if (after[rule->to] != NO_WAY)
+            chain = chain_with(writer, writer_node(writer, NODE_CALL, after[rule->to], rule->rule), chain);
+    }
+    return chain;
+}
+
+/* The nodes behind the last number that is counted: any number of characters may follow. */
+static void write_loop(struct counted *counted, uint32_t end, uint32_t *nodes)
+{
+    struct node_writer *writer = counted->writer;
+    for (uint32_t state = 0; state < counted->characters.count; state++)
+        nodes[state] = writer_node(writer, NODE_SPLIT, NOT_SET, NOT_SET);
+    for (uint32_t state = 0; state < counted->characters.count && writer->status == SALVO_OK; state++) {
+        const uint32_t chain = chain_end(writer, write_ways(counted, state, end, nodes));
+        if (writer->status == SALVO_OK)
+            writer->network->nodes[nodes[state]].next = writer->network->nodes[nodes[state]].other = chain;
     }
 }
 
 /*
- * One node for each state between characters and each number of characters so far. `here` has the nodes of
- * one number, `after` those of the next one.
+ * One chain for each number of characters so far and each state that is reached then, from the last number
+ * to the first. States from which the text cannot end in time have no way. `here` and `after` have room for
+ * a node of each state. Returns where the text begins.
  */
-static void write_level(struct counted *counted, const struct counted_text *text, uint32_t length,
-    const uint32_t *here, uint32_t *after, uint32_t next)
+static uint32_t write_levels(struct counted *counted, const struct counted_text *text,
+    const struct levels *levels, uint32_t next, uint32_t *here, uint32_t *after)
 {
-    struct node_writer *writer = counted->writer;
-    const bool last = text->max != REPEAT_UNLIMITED && length == text->max;
-    bool more = !last;
-    while (more) {
-        more = false;
-        for (size_t i = 0; i < counted->rule_count && writer->status == SALVO_OK; i++) {
-            const struct step_rule *rule = &counted->rules[i];
-            if (!here[rule->from] || after[rule->to])
-                continue;
-            after[rule->to] = writer_node(writer, NODE_SPLIT, NOT_SET, NOT_SET);
-            more = here == after; /* the new node may lead to others */
+    const bool unlimited = text->max == REPEAT_UNLIMITED;
+    uint32_t number = unlimited ? text->min : text->max + 1;
+    for (uint32_t state = 0; state < counted->characters.count; state++)
+        after[state] = NO_WAY;
+    if (unlimited)
+        write_loop(counted, next, after);
+    while (number-- > 0 && counted->writer->status == SALVO_OK) {
+        const uint32_t level = levels->steady && number > levels->steady ? levels->steady : number;
+        for (size_t i = levels->first[level]; i < levels->first[level + 1]; i++) {
+            const uint32_t state = levels->states[i];
+            here[state] = write_ways(counted, state, number >= text->min ? next : NO_WAY, after);
         }
+        uint32_t *turned = here;
+        here = after;
+        after = turned;
     }
-    size_t at = 0;
-    for (uint32_t state = 0; state < counted->characters.count; state++) {
-        const bool ends = counted->dfa->accepts[counted->characters.states[state]] && length >= text->min;
-        uint32_t chain = ends ? next : NO_WAY;
-        for (; at < counted->rule_count && counted->rules[at].from == state; at++) {
-            const struct step_rule *rule = &counted->rules[at];
-            if (!here[state] || last)
-                continue;
-            const uint32_t call = writer_node(writer, NODE_CALL, after[rule->to], rule->rule);
-            chain = chain_with(writer, call, chain);
-        }
-        if (!here[state])
-            continue;
-        chain = chain_end(writer, chain);
-        if (writer->status == SALVO_OK)
-            writer->network->nodes[here[state]].next = writer->network->nodes[here[state]].other = chain;
-    }
+    return chain_end(counted->writer, after[0]);
 }
 
 uint32_t writer_counted(struct node_writer *writer, const struct counted_text *text, uint32_t next)
 {
     struct counted counted = {.writer = writer, .dfa = text->dfa};
+    struct levels levels = {0};
     uint32_t *here = NULL, *after = NULL, first = 0;
-    const uint32_t levels = text->max == REPEAT_UNLIMITED ? text->min : text->max;
     if (writer->status == SALVO_OK)
         writer->status = dfa_characters_open(text->dfa, &counted.characters);
     if (writer->status == SALVO_OK)
@@ -304,7 +419,9 @@ uint32_t writer_counted(struct node_writer *writer, const struct counted_text *t
     if (writer->status == SALVO_OK)
         writer->status = NEW(&counted.seen, text->dfa->states + 1);
     if (writer->status == SALVO_OK)
-        writer->status = class_sets(&text->dfa->classes, &counted.classes.sets);
+        writer->status = find_edges(&counted);
+    if (writer->status == SALVO_OK)
+        writer->status = NEW(&counted.rules_from, counted.characters.count + 1);
     if (writer->status == SALVO_OK)
         writer->status = NEW(&here, counted.characters.count);
     if (writer->status == SALVO_OK)
@@ -312,23 +429,21 @@ uint32_t writer_counted(struct node_writer *writer, const struct counted_text *t
     if (writer->status != SALVO_OK)
         goto cleanup;
     write_rules(&counted);
-    here[0] = first = writer_node(writer, NODE_SPLIT, NOT_SET, NOT_SET);
-    for (uint32_t length = 0; length <= levels && writer->status == SALVO_OK; length++) {
-        const bool loops = length == levels && text->max == REPEAT_UNLIMITED;
-        write_level(&counted, text, length, here, loops ? here : after, next);
-        uint32_t *turned = here;
-        here = after;
-        after = turned;
-        for (uint32_t i = 0; i < counted.characters.count; i++)
-            after[i] = 0;
-    }
+    if (writer->status == SALVO_OK)
+        writer->status =
+            levels_open(&counted, text->max == REPEAT_UNLIMITED ? text->min : text->max, &levels);
+    if (writer->status == SALVO_OK)
+        first = write_levels(&counted, text, &levels, next, here, after);
 cleanup:
     memory_free(here);
     memory_free(after);
     memory_free(counted.nodes);
     memory_free(counted.seen);
     memory_free(counted.rules);
-    memory_free(counted.classes.sets);
+    memory_free(counted.rules_from);
+    memory_free(counted.edges);
+    memory_free(counted.edges_from);
+    levels_free(&levels);
     dfa_characters_close(&counted.characters);
     return first;
 }

@@ -1,4 +1,5 @@
 #include "grammar/dfa.h"
+#include "grammar/expr_memo.h"
 #include "grammar/readers.h"
 #include "grammar/regex_ends.h"
 
@@ -592,8 +593,14 @@ const struct expr *regex_read(struct expr_pool *pool, const char *text, size_t s
             "regular expression: the text has %zu bytes; at most %d are possible", size, READER_MAX_BYTES);
     if (!ok(&reader))
         return expr_none();
-    const struct expr *expr = read_alternatives(&reader, LEVEL_OUTERMOST);
+    const enum memo_kind kind = spelling == SPELL_JSON ? MEMO_REGEX_JSON : MEMO_REGEX_UTF8;
+    const struct salvo_text source = {text, size};
+    const struct expr *expr = memo_find(pool, kind, source);
+    if (expr)
+        return expr;
+    expr = read_alternatives(&reader, LEVEL_OUTERMOST);
     if (ok(&reader) && peek(&reader) == ')')
         return complain(&reader, reader.at, "there is no '(' to this");
+    memo_keep(pool, kind, source, expr);
     return expr;
 }

@@ -49,6 +49,7 @@ static const struct expr *new_string(
 {
     struct expr_list patterns = {0};
     schema_patterns(schema, nodes, &patterns);
+    schema_not_excluded(schema, nodes, &patterns);
     const struct string_limits limits = {min, max, patterns.items, patterns.count};
     const struct expr *inside = expr_none();
     if (schema->pool->status == SALVO_OK)

@@ -33,6 +33,7 @@ struct key_writer {
     struct expr_pool *pool;
     const struct expr *free;    /* any text */
     const struct expr *special; /* a character that no name has, then any text */
+    struct byte_set plain;
 };
 
 /* A character that is not plain. Names have only plain characters, which are never written as escapes. */
@@ -54,11 +55,7 @@ static const struct expr *write_keys(
 {
     struct expr_pool *pool = writer->pool;
     struct expr_list list = {0};
-    struct byte_set others = {{0}};
-    for (unsigned byte = 0; byte < 128; byte++) {
-        if (is_plain(byte))
-            byte_set_add(&others, byte, byte);
-    }
+    struct byte_set others = writer->plain;
     if (first < last && names[first].size == depth)
         first++;
     else
@@ -91,6 +88,10 @@ const struct expr *keys_without(struct layout *layout, struct salvo_text *names,
     if (!layout->special_character && pool->status == SALVO_OK)
         layout->special_character = expr_rule(pool, rule_list_add(layout->rules, special_character(pool)));
     struct key_writer writer = {.pool = pool, .free = expr_shared(pool, any)};
+    for (unsigned byte = 0; byte < 128; byte++) {
+        if (is_plain(byte))
+            byte_set_add(&writer.plain, byte, byte);
+    }
     if (pool->status == SALVO_OK)
         writer.special = expr_shared(pool, EXPR_SEQUENCE_OF(pool, layout->special_character, writer.free));
     return pool->status == SALVO_OK ? write_keys(&writer, names, 0, count, 0) : expr_none();

@@ -1,5 +1,6 @@
 #include "grammar/schema_keywords.h"
 
+#include "grammar/expr_memo.h"
 #include "grammar/schema_string.h"
 
 #include <string.h>
@@ -177,6 +178,15 @@ const struct json_value *schema_excluded(const struct json_value *node, bool *ou
 
 /* ---- Strings ---- */
 
+static const struct expr *read_format(struct expr_pool *pool, struct salvo_text name, const char *regex)
+{
+    const struct expr *leap = string_leap_seconds(pool, name),
+                      *usual = regex_read(pool, regex, strlen(regex), SPELL_JSON);
+    const struct expr *expr = leap ? EXPR_EITHER_OF(pool, usual, leap) : usual;
+    memo_keep(pool, MEMO_FORMAT, name, expr);
+    return expr;
+}
+
 /* The expression of `pattern` or `format`; NULL for a format that is an annotation, or after an error. */
 static const struct expr *read_pattern(struct schema *schema, const struct json_value *value)
 {
@@ -187,15 +197,14 @@ static const struct expr *read_pattern(struct schema *schema, const struct json_
     } else if (texts_are_equal(value->key, (struct salvo_text){"pattern", 7})) {
         char pointer[300];
         const struct expr *expr = regex_read(pool, value->text.data, value->text.size, SPELL_JSON);
-        tree_pointer(value, pointer, sizeof pointer);
         if (pool->status == SALVO_OK)
             return expr;
+        tree_pointer(value, pointer, sizeof pointer);
         fail_within(pool->status, "schema: %s: ", pointer);
     } else if (string_format(value->text, &regex)) {
-        const struct expr *leap = regex ? string_leap_seconds(pool, value->text) : NULL,
-                          *usual = regex ? regex_read(pool, regex, strlen(regex), SPELL_JSON) : NULL;
-        if (usual)
-            return leap ? EXPR_EITHER_OF(pool, usual, leap) : usual;
+        const struct expr *known = memo_find(pool, MEMO_FORMAT, value->text);
+        if (regex)
+            return known ? known : read_format(pool, value->text, regex);
         tree_complain(pool, SALVO_ERROR_UNSUPPORTED, value, "this format is not supported");
     }
     return NULL;
@@ -207,23 +216,6 @@ static const struct expr *string_without(struct schema *schema, const struct exp
     struct expr_pool *pool = schema->pool;
     const struct dfa *dfa = dfa_without(pool, layout_any_text(&schema->layout), dfa_of(pool, expr));
     return dfa ? expr_dfa(pool, dfa) : expr_none();
-}
-
-/* Strings that const or enum of a negated schema list; NULL if there are none. */
-static const struct expr *excluded_strings(struct schema *schema, const struct node_list *nodes)
-{
-    struct expr_list list = {0};
-    for (size_t i = 0; i < nodes->count; i++) {
-        bool one;
-        for (const struct json_value *value = schema_excluded(nodes->items[i], &one); value;
-             value = one ? NULL : value->next) {
-            if (value->kind == VALUE_STRING && schema_works(schema, 1))
-                expr_list_add(schema->pool, &list, layout_spelled(&schema->layout, value->text, true));
-        }
-    }
-    const struct expr *expr = list.count ? expr_either(schema->pool, list.items, list.count) : NULL;
-    expr_list_free(&list);
-    return expr;
 }
 
 /* The expressions that strings must match: `pattern`, `format`, and complements of negated ones. */
@@ -243,9 +235,29 @@ void schema_patterns(struct schema *schema, const struct node_list *nodes, struc
         if (unlike)
             expr_list_add(pool, out, string_without(schema, unlike));
     }
-    const struct expr *excluded = pool->status == SALVO_OK ? excluded_strings(schema, nodes) : NULL;
-    if (excluded)
-        expr_list_add(pool, out, string_without(schema, excluded));
+}
+
+void schema_not_excluded(struct schema *schema, const struct node_list *nodes, struct expr_list *out)
+{
+    struct expr_pool *pool = schema->pool;
+    for (size_t i = 0; i < nodes->count && pool->status == SALVO_OK; i++) {
+        const struct json_value *node = nodes->items[i];
+        const struct expr *expr = memo_find(pool, MEMO_EXCEPT, MEMO_SOURCE(node));
+        struct expr_list list = {0};
+        bool one;
+        for (const struct json_value *value = expr ? NULL : schema_excluded(node, &one); value;
+             value = one ? NULL : value->next) {
+            if (value->kind == VALUE_STRING && schema_works(schema, 1))
+                expr_list_add(pool, &list, layout_spelled(&schema->layout, value->text, true));
+        }
+        if (list.count) {
+            expr = string_without(schema, expr_either(pool, list.items, list.count));
+            memo_keep(pool, MEMO_EXCEPT, MEMO_SOURCE(node), expr);
+        }
+        if (expr)
+            expr_list_add(pool, out, expr);
+        expr_list_free(&list);
+    }
 }
 
 /* ---- Values of const and enum ---- */
@@ -341,6 +353,7 @@ const struct dfa *schema_string_automaton(struct schema *schema, const struct js
         dfa = dfa_of(pool, expr_either(pool, exprs.items, exprs.count));
     } else {
         schema_patterns(schema, &nodes, &exprs);
+        schema_not_excluded(schema, &nodes, &exprs);
         const struct string_limits limits = {schema_largest(schema, &nodes, "minLength"),
             schema_smallest(schema, &nodes, "maxLength"), exprs.items, exprs.count};
         dfa = string_automaton(&schema->layout, &limits);

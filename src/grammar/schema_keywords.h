@@ -23,6 +23,9 @@ void schema_limits(struct schema *schema, const struct node_list *nodes, struct 
 /* The expressions that strings must match: `pattern`, `format`, and complements of negated ones. */
 void schema_patterns(struct schema *schema, const struct node_list *nodes, struct expr_list *out);
 
+/* For each schema that excludes strings of const or enum, the expression of all others. */
+void schema_not_excluded(struct schema *schema, const struct node_list *nodes, struct expr_list *out);
+
 /* The insides of all strings that fit one schema, which has no alternatives; for propertyNames. */
 const struct dfa *schema_string_automaton(struct schema *schema, const struct json_value *node);
 

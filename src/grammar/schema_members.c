@@ -1,5 +1,6 @@
 #include "base/memory.h"
 #include "grammar/dfa.h"
+#include "grammar/expr_memo.h"
 #include "grammar/schema_flat.h"
 #include "grammar/schema_keys.h"
 #include "grammar/schema_keywords.h"
@@ -206,10 +207,22 @@ static const struct dfa *keys_of_set(struct object_reader *reader, unsigned set)
     return without_names(reader, keys ? keys : layout_any_text(layout));
 }
 
+/* Keys in quotes as a rule, which objects with the same patterns share. */
+static const struct expr *key_rule(struct layout *layout, const struct dfa *keys)
+{
+    struct expr_pool *pool = layout->pool;
+    const struct expr *known = memo_find(pool, MEMO_KEY, MEMO_SOURCE(keys));
+    if (known || pool->status != SALVO_OK)
+        return known ? known : expr_none();
+    const struct expr *key = layout_quoted(layout, expr_dfa(pool, keys));
+    const struct expr *rule = expr_rule(pool, rule_list_add(layout->rules, key));
+    memo_keep(pool, MEMO_KEY, MEMO_SOURCE(keys), rule);
+    return rule;
+}
+
 /* Members whose keys match just the patterns of a set, a bit for each, and have no name of their own. */
 static const struct expr *members_of_set(struct object_reader *reader, unsigned set)
 {
-    struct expr_pool *pool = reader->schema->pool;
     struct layout *layout = &reader->schema->layout;
     struct node_list goal = {0};
     const struct dfa *keys = schemas_of_set(reader, set, &goal) ? keys_of_set(reader, set) : NULL;
@@ -217,7 +230,7 @@ static const struct expr *members_of_set(struct object_reader *reader, unsigned 
     node_list_free(&goal);
     if (value->kind == EXPR_NONE)
         return value;
-    return layout_pair(layout, layout_quoted(layout, expr_dfa(pool, keys)), value);
+    return layout_pair(layout, key_rule(layout, keys), value);
 }
 
 /* Whether some schema forbids all members without a name. */

@@ -1,8 +1,10 @@
 #include "grammar/schema_number.h"
 
 #include "grammar/dfa.h"
+#include "grammar/expr_memo.h"
 #include "grammar/readers.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool number_read(struct salvo_text text, struct decimal_number *out)
@@ -222,7 +224,7 @@ static const struct expr *magnitudes(struct expr_pool *pool, const struct number
     return dfa && !dfa_is_empty(dfa) ? expr_dfa(pool, dfa) : expr_none();
 }
 
-const struct expr *number_expr(struct expr_pool *pool, const struct number_limits *limits)
+static const struct expr *limited_number(struct expr_pool *pool, const struct number_limits *limits)
 {
     static const struct decimal_number zero;
     if (!limits->has_least && !limits->has_most && !limits->factor) {
@@ -249,6 +251,39 @@ const struct expr *number_expr(struct expr_pool *pool, const struct number_limit
     if (negative->kind == EXPR_NONE)
         return positive;
     return positive->kind == EXPR_NONE ? negative : EXPR_EITHER_OF(pool, positive, negative);
+}
+
+/* Appends a limit and whether it is excluded to a text. */
+static size_t write_limit(char *out, bool has, const struct decimal_number *number, bool excluded)
+{
+    size_t size = 0;
+    if (!has)
+        return 0;
+    out[size++] = number->negative ? '-' : '+';
+    memcpy(out + size, number->whole, number->whole_size);
+    size += number->whole_size;
+    out[size++] = '.';
+    memcpy(out + size, number->fraction, number->fraction_size);
+    size += number->fraction_size;
+    out[size++] = excluded ? '!' : '=';
+    return size;
+}
+
+const struct expr *number_expr(struct expr_pool *pool, const struct number_limits *limits)
+{
+    char text[4 * NUMBER_DIGITS + 100];
+    size_t size = (size_t)snprintf(text, sizeof text, "%d%d%d %u/%u ", limits->whole, limits->any_spelling,
+        limits->no_exponent, limits->factor, limits->places);
+    size += write_limit(text + size, limits->has_least, &limits->least, limits->above);
+    text[size++] = ' ';
+    size += write_limit(text + size, limits->has_most, &limits->most, limits->below);
+    const struct salvo_text source = {text, size};
+    const struct expr *expr = memo_find(pool, MEMO_NUMBER, source);
+    if (expr)
+        return expr;
+    expr = limited_number(pool, limits);
+    memo_keep(pool, MEMO_NUMBER, source, expr);
+    return expr;
 }
 
 const struct expr *number_constant(struct expr_pool *pool, struct salvo_text text, bool any_spelling)
