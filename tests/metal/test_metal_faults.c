@@ -1,5 +1,7 @@
 /* A Metal that fails: each object that cannot be made, command buffers that end with an error, too little
  * memory. Nothing is lost but the engine, which can be opened again. */
+#include "base/memory.h"
+#include "base/status.h"
 #include "metal/find_fake_metal.h"
 
 #include <stdio.h>
@@ -52,6 +54,68 @@ static void every_allocation_of_opening_can_fail(void **state)
     const uint64_t failures = opening_failures(made_model("llama-tiny", "Q4_0"), &options, &count);
     assert_int_equal(count, failures);
     assert_true(count > 20);
+}
+
+enum { SAMPLED = 4, FED = 5 };
+
+/* Two new sessions of an engine: a prompt, decoding, a copy, a state that goes to a file and back. */
+static enum salvo_status use_sessions(
+    const struct fixture *fixture, const char *file, int32_t out[FED + SAMPLED])
+{
+    enum salvo_status status = SALVO_OK;
+    const int32_t ids[FED] = {5, 6, 7, 8, 9};
+    struct salvo_session *session = NULL, *copy = NULL;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
+    struct salvo_sampler sampler = SALVO_SAMPLER_INIT;
+    sampler.temperature = 0.7f;
+    TRY(salvo_session_open(fixture->engine, &session));
+    TRY(salvo_session_open(fixture->engine, &copy));
+    TRY(salvo_session_set_sampler(session, &sampler));
+    TRY(salvo_session_set_bias(session, 3, 2));
+    TRY(salvo_session_feed(session, ids, FED));
+    TRY(salvo_session_generate(session,
+        &(struct salvo_generate_options){.size = sizeof(struct salvo_generate_options),
+            .max_tokens = SAMPLED,
+            .ignore_end = true,
+            .ahead = 2},
+        &result));
+    TRY(salvo_session_copy(copy, session));
+    TRY(salvo_session_state_save_file(copy, file));
+    TRY(salvo_session_state_load_file(session, file));
+    TRY(salvo_session_feed(session, ids, 1));
+    memcpy(out, salvo_session_tokens(session), (FED + SAMPLED) * sizeof *out);
+cleanup:
+    salvo_session_close(copy);
+    salvo_session_close(session);
+    return status;
+}
+
+/* Each allocation of the host fails once while sessions run; the engine then does the same work with the same
+ * result. */
+static void an_engine_survives_failed_allocations_of_its_sessions(void **state)
+{
+    (void)state;
+    struct salvo_engine_options options = small_options();
+    options.sessions = 3;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), options);
+    char file[160];
+    int32_t expected[FED + SAMPLED], taken[FED + SAMPLED] = {0};
+    snprintf(file, sizeof file, "%s.state", made_model("llama-tiny", "F32"));
+    const uint64_t before = memory_count();
+    ASSERT_OK(use_sessions(&fixture, file, expected));
+    const uint64_t count = memory_count() - before;
+    assert_true(count > 5);
+    for (uint64_t nth = 1; nth <= count; nth++) {
+        memory_fail_at(nth);
+        const enum salvo_status status = use_sessions(&fixture, file, taken);
+        memory_fail_at(0);
+        assert_int_equal(SALVO_ERROR_MEMORY, status);
+        ASSERT_OK(use_sessions(&fixture, file, taken));
+        assert_memory_equal(expected, taken, sizeof taken);
+    }
+    print_message("%llu allocations\n", (unsigned long long)count);
+    unlink(file);
+    fixture_close(&fixture);
 }
 
 /* Errors of a command buffer: timeout, page fault, out of memory. */
@@ -213,6 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_object_of_opening_can_fail),
         cmocka_unit_test(every_allocation_of_opening_can_fail),
+        cmocka_unit_test(an_engine_survives_failed_allocations_of_its_sessions),
         cmocka_unit_test(a_lost_device_is_an_error_and_can_be_opened_again),
         cmocka_unit_test(a_step_that_cannot_be_encoded_is_an_error),
         cmocka_unit_test(a_generation_survives_any_loss),
