@@ -112,21 +112,23 @@ class emulator_machine
         return machine;
     }
 
-    void meet(emulator_meeting &meeting, unsigned count)
+    /* Whether the running thread is the last to come, for which the others wait. */
+    bool meet(emulator_meeting &meeting, unsigned count)
     {
         if (++meeting.arrived >= count) {
             meeting.arrived = 0;
             meeting.generation++;
-            return;
+            return true;
         }
         running->awaited = &meeting;
         running->awaited_generation = meeting.generation;
         yield();
+        return false;
     }
 
-    void meet_block(unsigned barrier, unsigned count)
+    bool meet_block(unsigned barrier, unsigned count)
     {
-        meet(blocks[running->block].barriers[barrier], count);
+        return meet(blocks[running->block].barriers[barrier], count);
     }
 
     /* The same, and whether any says so. */
@@ -186,6 +188,8 @@ class emulator_machine
     }
 
     uint8_t *shared() { return blocks[running->block].shared.data(); }
+
+    size_t shared_bytes() const { return options.shared_bytes; }
 
   private:
     enum { STACK = 64 * 1024, MEETINGS = 8, STALLED_ROUND_NS = 2000000 };
@@ -330,9 +334,9 @@ inline uint8_t *emulator_shared()
 
 /* ---- Barriers and exchanges ---- */
 
-inline void emulator_bar_sync(unsigned barrier, unsigned threads)
+inline bool emulator_bar_sync(unsigned barrier, unsigned threads)
 {
-    emulator_machine::current()->meet_block(barrier, threads);
+    return emulator_machine::current()->meet_block(barrier, threads);
 }
 
 template <class Value> inline const uint64_t *emulator_exchange(uint32_t mask, Value value)

@@ -63,6 +63,14 @@ static void recurrences_agree_with_the_cpu(void **state)
     verify("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO, 5);
 }
 
+/* By this program alone, which also runs under AddressSanitizer. */
+static void every_kernel_has_run(void **state)
+{
+    (void)state;
+    if (fake_metal()->idle_kernel)
+        fail_msg("%s has not run", fake_metal()->idle_kernel);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -73,6 +81,7 @@ int main(void)
         cmocka_unit_test(odd_shapes_agree_with_the_cpu),
         cmocka_unit_test(bytes_in_the_cache_agree_with_the_cpu),
         cmocka_unit_test(recurrences_agree_with_the_cpu),
+        cmocka_unit_test(every_kernel_has_run),
         cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
     };
     return RUN_CHOSEN_TESTS(tests, NULL);

@@ -105,6 +105,15 @@ const emulated_kernel *find_kernel(const std::string &name, bool is_fast)
     return nullptr;
 }
 
+const char *find_idle_kernel(const std::set<std::string> &have_run)
+{
+    for (const emulated_kernel(&entry)[2] : kernels) {
+        if (!have_run.count(entry[0].name))
+            return entry[0].name;
+    }
+    return nullptr;
+}
+
 void set_function_constants(const unsigned values[METAL_CONSTANTS])
 {
     exact::set_constants(values);

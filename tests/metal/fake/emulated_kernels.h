@@ -5,6 +5,7 @@
 #include "backend/metal/metal_shared.h"
 
 #include <cstddef>
+#include <set>
 #include <string>
 
 enum { MOST_BINDINGS = 11 };
@@ -26,6 +27,9 @@ struct emulated_kernel {
 /* A kernel of the library with fast math, or of the exact one. NULL: there is no such kernel. */
 const emulated_kernel *find_kernel(const std::string &name, bool is_fast);
 
+/* The name of a kernel that has not run in either library; NULL: all have. */
+const char *find_idle_kernel(const std::set<std::string> &have_run);
+
 void set_function_constants(const unsigned values[METAL_CONSTANTS]);
 
 /* Which elements of a simdgroup matrix each lane has, at random. */
@@ -35,5 +39,10 @@ void set_matrix_order(unsigned seed);
  * calls. */
 void set_system_scope(bool is_there);
 void fence_of_system();
+
+/* All threads of a threadgroup have come to a barrier, which orders the accesses to some memory; a thread
+ * accesses an element of a simdgroup matrix. */
+void pass_barrier(bool orders_device, bool orders_threadgroup);
+void note_element(const float *at, bool writes);
 
 #endif

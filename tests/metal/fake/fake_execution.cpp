@@ -18,7 +18,8 @@ queue::~queue()
 
 namespace
 {
-bool is_interrupted; /* the first command buffer has begun, and the host runs */
+std::set<std::string> have_run; /* names of kernels */
+bool is_interrupted;            /* the first command buffer has begun, and the host runs */
 
 void *place_of(const binding &from)
 {
@@ -53,9 +54,14 @@ void run_dispatch(const command &each)
         .shared_bytes = each.threadgroup_memory,
         .seed = next_random(),
         .together = false};
-    emulate(options, [&] { each.state->kernel->run(call); });
+    emulate(options, [&] {
+        begin_race_thread();
+        each.state->kernel->run(call);
+    });
     end_race_dispatch();
     control.dispatches++;
+    if (have_run.insert(each.state->kernel->name).second)
+        control.idle_kernel = find_idle_kernel(have_run);
 }
 
 /* The dispatches between two barriers, in random order. */

@@ -14,6 +14,7 @@ fake_metal new_control()
     fresh.largest_buffer = 2ul << 30;
     fresh.error_code = 2;
     fresh.most_parts = 64;
+    fresh.idle_kernel = find_idle_kernel({});
     fresh.records_races = !races || races[0] != '0';
     return fresh;
 }

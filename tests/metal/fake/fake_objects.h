@@ -50,9 +50,18 @@ struct device_object : fake_object {
 
 enum { BUFFER_ALIGNMENT = 16384 };
 
-/* Who has read or written a word since the last barrier: dispatch and threadgroup, from 1 on. */
+/* An access of a word. */
+struct word_use {
+    uint64_t group;    /* dispatch and threadgroup, from 1 on; 0: none */
+    uint32_t interval; /* between two barriers of the threadgroup */
+    uint16_t thread;
+    uint16_t bytes; /* a bit for each of the four */
+};
+
+/* Who has read or written a word since the last barrier between dispatches. */
 struct word_uses {
-    uint64_t writer, reader, other_reader, barrier;
+    word_use writer, reader, other_reader;
+    uint64_t barrier;
 };
 
 /* The contents of a buffer while a command buffer that has begun is interrupted. */
@@ -141,6 +150,7 @@ extern queue *only_queue;
 /* The dispatches that follow have no barrier between them. */
 void begin_races();
 void begin_race_dispatch(const char *name);
+void begin_race_thread();
 void end_race_dispatch();
 
 /* ---- Visibility ---- */

@@ -1,7 +1,13 @@
-/* Compares the accesses of dispatches that no barrier separates, and of the threadgroups of one dispatch. The
- * compiler calls the functions at the end of this file at each access of a kernel. */
+/*
+ * Compares the accesses of dispatches that no barrier separates, of the threadgroups of one dispatch, and of
+ * the threads of a threadgroup between two of its barriers, in buffers and in threadgroup memory. Exchanges
+ * within a simdgroup order no memory. The compiler calls the functions at the end of this file at each access
+ * of a kernel.
+ */
 #include "emulator/fibers.h"
 #include "metal/fake/fake_objects.h"
+
+#include <algorithm>
 
 namespace
 {
@@ -17,6 +23,13 @@ cached_page page_cache[CACHED_PAGES];
 uint64_t dispatch_number; /* from 1 on since the last barrier */
 uint64_t barrier_number = 1;
 bool is_running, race_was_found;
+
+/* State of the running threadgroup. A barrier orders one of the two memories; intervals are never used again.
+ */
+uint32_t device_interval, threadgroup_interval;
+unsigned running_group; /* from 1 on; 0: none has begun */
+uint8_t *threadgroup_bytes;
+std::vector<word_uses> threadgroup_words;
 std::string running_name;
 
 /* The buffer that has this byte; nullptr: none has. Buffers begin at pages of their own, so that a page of
@@ -33,43 +46,98 @@ buffer *buffer_at(const uint8_t *address)
     return holder && address >= holder->bytes && address < holder->bytes + holder->size ? holder : nullptr;
 }
 
+bool is_same_thread(const word_use &a, const word_use &b)
+{
+    return a.group == b.group && a.thread == b.thread;
+}
+
+/* Replaces an earlier access; a thread keeps the bytes that it has accessed in this interval. */
+void replace(word_use &known, const word_use &user)
+{
+    const uint16_t before = is_same_thread(known, user) && known.interval == user.interval ? known.bytes : 0;
+    known = user;
+    known.bytes |= before;
+}
+
+bool overlap(const word_use &a, const word_use &b)
+{
+    if (a.group == 0)
+        return false;
+    return a.group != b.group || (a.thread != b.thread && a.interval == b.interval && (a.bytes & b.bytes));
+}
+
+/* Keeps readers of two threadgroups, or else of two threads of an interval: one of them differs from any
+ * writer. */
+void add_reader(word_uses &uses, const word_use &user)
+{
+    const auto is_replaced = [&](const word_use &known) {
+        return known.group == 0 || is_same_thread(known, user) ||
+               (known.group == user.group && known.interval != user.interval);
+    };
+    if (is_replaced(uses.reader))
+        replace(uses.reader, user);
+    else if (is_replaced(uses.other_reader) || uses.other_reader.group == uses.reader.group)
+        replace(uses.other_reader, user);
+}
+
+/* Adds an access of a word; who has used it before in a way that conflicts, or nullptr. */
+const word_use *add_use(word_uses &uses, const word_use &user, bool writes)
+{
+    if (overlap(uses.writer, user))
+        return &uses.writer;
+    if (writes && overlap(uses.reader, user))
+        return &uses.reader;
+    if (writes && overlap(uses.other_reader, user))
+        return &uses.other_reader;
+    if (writes)
+        replace(uses.writer, user);
+    else
+        add_reader(uses, user);
+    return nullptr;
+}
+
+/* Accesses `bytes` bytes from byte `first` on of some memory. */
+void note_words(std::vector<word_uses> &words, size_t first, size_t bytes, uint32_t interval, bool writes)
+{
+    for (size_t at = first; at < first + bytes && at / 4 < words.size();) {
+        const size_t word = at / 4, end = std::min(first + bytes, 4 * word + 4);
+        const word_use user = {dispatch_number << 32 | running_group, interval, (uint16_t)emulator_thread.x,
+            (uint16_t)((1u << (end - 4 * word)) - (1u << at % 4))};
+        word_uses &uses = words[word];
+        if (uses.barrier != barrier_number)
+            uses = {{}, {}, {}, barrier_number};
+        const word_use *other = add_use(uses, user, writes);
+        if (other) {
+            race_was_found = true;
+            violate("%s, threadgroup %u, thread %u, %s byte %zu of %zu of %s that another %s uses without a "
+                    "barrier",
+                running_name.c_str(), running_group - 1, emulator_thread.x, writes ? "writes" : "reads", at,
+                4 * words.size(), &words == &threadgroup_words ? "threadgroup memory" : "a buffer",
+                other->group == user.group               ? "thread"
+                : other->group >> 32 == user.group >> 32 ? "threadgroup"
+                                                         : "dispatch");
+            return;
+        }
+        at = end;
+    }
+}
+
 void note_access(const void *at, size_t bytes, bool writes)
 {
     if (!is_running || !control.records_races || race_was_found)
         return;
     const uint8_t *address = (const uint8_t *)at;
+    if ((size_t)(address - threadgroup_bytes) < 4 * threadgroup_words.size()) {
+        note_words(
+            threadgroup_words, (size_t)(address - threadgroup_bytes), bytes, threadgroup_interval, writes);
+        return;
+    }
     buffer *holder = buffer_at(address);
     if (!holder || !holder->is_owned)
         return;
     if (holder->words.empty())
         holder->words.resize(holder->size / 4 + 1);
-    const uint64_t user = dispatch_number << 32 | (emulator_place.x + 1);
-    const size_t first = (size_t)(address - holder->bytes) / 4,
-                 last = (size_t)(address - holder->bytes + bytes - 1) / 4;
-    for (size_t word = first; word <= last && word < holder->words.size(); word++) {
-        word_uses &uses = holder->words[word];
-        if (uses.barrier != barrier_number)
-            uses = {0, 0, 0, barrier_number};
-        const bool conflicts = (uses.writer && uses.writer != user) ||
-                               (writes && ((uses.reader && uses.reader != user) ||
-                                              (uses.other_reader && uses.other_reader != user)));
-        if (conflicts) {
-            race_was_found = true;
-            violate(
-                "%s, threadgroup %u, %s byte %zu of a buffer of %zu that another %s uses without a barrier",
-                running_name.c_str(), emulator_place.x, writes ? "writes" : "reads", address - holder->bytes,
-                holder->size,
-                (uses.writer ? uses.writer : uses.reader) >> 32 == dispatch_number ? "threadgroup"
-                                                                                   : "dispatch");
-            return;
-        }
-        if (writes)
-            uses.writer = user;
-        else if (!uses.reader || uses.reader == user)
-            uses.reader = user;
-        else
-            uses.other_reader = user;
-    }
+    note_words(holder->words, (size_t)(address - holder->bytes), bytes, device_interval, writes);
 }
 } // namespace
 
@@ -84,12 +152,35 @@ void begin_race_dispatch(const char *name)
 {
     dispatch_number++;
     running_name = name;
+    running_group = 0;
     is_running = true;
+}
+
+/* Threadgroups run one after the other. */
+void begin_race_thread()
+{
+    if (running_group == emulator_place.x + 1)
+        return;
+    running_group = emulator_place.x + 1;
+    threadgroup_bytes = emulator_shared();
+    threadgroup_words.assign(emulator_machine::current()->shared_bytes() / 4, {});
+    pass_barrier(true, true);
 }
 
 void end_race_dispatch()
 {
     is_running = false;
+}
+
+void pass_barrier(bool orders_device, bool orders_threadgroup)
+{
+    device_interval += orders_device;
+    threadgroup_interval += orders_threadgroup;
+}
+
+void note_element(const float *at, bool writes)
+{
+    note_access(at, sizeof *at, writes);
 }
 
 extern "C" {

@@ -160,9 +160,7 @@ inline uint choose(sampler s, device const step_run *run, float largest, ulong c
         s.sums[0] = i;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    uint id = (uint)s.sums[0];
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    return id;
+    return (uint)s.sums[0];
 }
 
 /* Stages 0 to 2: `changed` receives the logits with mask, bias and penalties. */
