@@ -23,6 +23,13 @@ static double rest_of(const struct prompt_pace *pace, uint32_t size)
     return pace->sizes[size].ns;
 }
 
+/* The duration of a step with a prompt, but for its prompt tokens. */
+static double base_of(const struct prompt_pace *pace, uint32_t size)
+{
+    const double rest = rest_of(pace, size);
+    return rest > pace->least_ns ? rest : pace->least_ns;
+}
+
 /* Moves an estimate towards a new figure. A single step that was late, because the machine did something
  * else, moves it little. */
 static double follow(double estimate, double figure)
@@ -34,10 +41,13 @@ static double follow(double estimate, double figure)
 }
 
 void prompt_pace_open(struct prompt_pace *pace, double latency_ns, uint32_t least, uint32_t most,
-    double decode_ns, double token_ns)
+    double decode_ns, double least_ns, double token_ns)
 {
-    *pace = (struct prompt_pace){
-        .latency_ns = latency_ns, .least = least < most ? least : most, .most = most, .token_ns = token_ns};
+    *pace = (struct prompt_pace){.latency_ns = latency_ns,
+        .least = least < most ? least : most,
+        .most = most,
+        .least_ns = least_ns,
+        .token_ns = token_ns};
     pace->sizes[0].ns = decode_ns;
 }
 
@@ -48,9 +58,9 @@ double prompt_pace_rest(const struct prompt_pace *pace, uint32_t decodes)
 
 uint32_t prompt_pace_limit(const struct prompt_pace *pace, uint32_t decodes)
 {
-    const double rest = prompt_pace_rest(pace, decodes),
-                 target = pace->latency_ns > 0 ? pace->latency_ns : REST_STEPS * rest,
-                 room = target > rest ? target - rest : 0;
+    const double base = base_of(pace, size_of(decodes)),
+                 target = pace->latency_ns > 0 ? pace->latency_ns : REST_STEPS * base,
+                 room = target > base ? target - base : 0;
     if (room < pace->token_ns * pace->least)
         return pace->least;
     return room < pace->token_ns * pace->most ? (uint32_t)(room / pace->token_ns) : pace->most;
@@ -74,7 +84,9 @@ void prompt_pace_note(struct prompt_pace *pace, uint32_t decodes, uint32_t promp
         pace->sizes[size].mixed = 0;
         return;
     }
-    const double added = ((double)ns - rest_of(pace, size)) / prompt_tokens;
+    if (pace->least_ns > (double)ns)
+        pace->least_ns = (double)ns;
+    const double added = ((double)ns - base_of(pace, size)) / prompt_tokens;
     pace->sizes[size].mixed += pace->sizes[size].mixed < MOST_MIXED;
     /* The estimate stays above 0, so that later measurements can raise it. */
     pace->token_ns = follow(pace->token_ns, added > pace->token_ns / 8 ? added : pace->token_ns / 8);

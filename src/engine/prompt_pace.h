@@ -2,6 +2,9 @@
  * Prompt tokens of a step that also decodes, so that the step takes about as long as chosen. The durations of
  * steps say what a step without prompts costs, for each size of it, and what a prompt token adds; both change
  * with the length of contexts. A step now and then has no prompt, so that its duration is known.
+ *
+ * A GPU decodes one token by other kernels than many, in a fraction of the time: a step with a prompt has a
+ * shortest duration of its own, which is no cost of its tokens.
  */
 #ifndef ENGINE_PROMPT_PACE_H
 #define ENGINE_PROMPT_PACE_H
@@ -12,8 +15,9 @@
 enum { PROMPT_PACE_SIZES = 16 }; /* of steps that only decode: 1, 2 to 3, 4 to 7, ... sessions */
 
 struct prompt_pace {
-    double latency_ns;    /* of a step; 0: twice a step without prompts */
+    double latency_ns;    /* of a step; 0: twice a step without prompts, or the shortest with one */
     uint32_t least, most; /* limits of the result */
+    double least_ns;      /* the shortest step with a prompt */
     double token_ns;      /* a prompt token more */
     struct {
         double ns;      /* a step of this size without prompts; 0: not known */
@@ -22,9 +26,10 @@ struct prompt_pace {
     bool has_rested; /* the last result was 0 */
 };
 
-/* `decode_ns`: a step that decodes one token; `token_ns`: a prompt token. */
+/* `decode_ns`: a step that decodes one token; `least_ns`: the shortest step with a prompt; `token_ns`: a
+ * prompt token. */
 void prompt_pace_open(struct prompt_pace *pace, double latency_ns, uint32_t least, uint32_t most,
-    double decode_ns, double token_ns);
+    double decode_ns, double least_ns, double token_ns);
 
 /* Prompt tokens beside `decodes` tokens, at least 1, for the next step. 0, never twice in a row: the step is
  * to be measured without prompts. */

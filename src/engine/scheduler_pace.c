@@ -52,16 +52,23 @@ enum salvo_status scheduler_measure(struct salvo_scheduler *scheduler)
     const uint32_t chunk =
         engine->backend->chunk ? engine->backend->chunk(engine->executor) : engine->options.batch;
     const uint32_t context = engine->options.context, most = chunk < context ? chunk : context,
-                   measured = most < MEASURED_TOKENS ? most : MEASURED_TOKENS;
+                   measured = most < MEASURED_TOKENS ? most : MEASURED_TOKENS,
+                   few = measured < LEAST_TOKENS_GPU ? measured : LEAST_TOKENS_GPU;
     int32_t *ids = NULL;
-    double decode_ns, chunk_ns;
+    double decode_ns, few_ns, chunk_ns;
     TRY(NEW(&ids, measured));
     TRY(time_chunk(session, ids, 1, &decode_ns)); /* warms up */
     TRY(time_chunk(session, ids, 1, &decode_ns));
+    TRY(time_chunk(session, ids, few, &few_ns));
     TRY(time_chunk(session, ids, measured, &chunk_ns));
     TRY(salvo_session_rollback(session, 0));
+    /* A token costs what it adds to a few; all of a step, if there are no more. */
+    const double added_ns = measured > few && chunk_ns > few_ns ? (chunk_ns - few_ns) / (measured - few)
+                                                                : chunk_ns / measured,
+                 least_ns = few_ns - few * added_ns;
     prompt_pace_open(&scheduler->pace, (double)scheduler->options.latency_us * 1000,
-        scheduler->is_asynchronous ? LEAST_TOKENS_GPU : LEAST_TOKENS, most, decode_ns, chunk_ns / measured);
+        scheduler->is_asynchronous ? LEAST_TOKENS_GPU : LEAST_TOKENS, most, decode_ns,
+        scheduler->is_asynchronous && least_ns > 0 ? least_ns : 0, added_ns);
     scheduler->counters.step_tokens = prompt_pace_limit(&scheduler->pace, 1);
 cleanup:
     memory_free(ids);

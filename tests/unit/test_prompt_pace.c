@@ -23,7 +23,7 @@ static double duration(const struct device *device, uint32_t decodes, uint32_t t
 static struct prompt_pace open_for(const struct device *device, double latency)
 {
     struct prompt_pace pace;
-    prompt_pace_open(&pace, latency, 16, 512, duration(device, 1, 0), duration(device, 0, 64) / 64);
+    prompt_pace_open(&pace, latency, 16, 512, duration(device, 1, 0), 0, duration(device, 0, 64) / 64);
     return pace;
 }
 
@@ -96,7 +96,7 @@ static void prompts_are_never_held_back_twice(void **state)
     (void)state;
     struct prompt_pace pace;
     bool was_none = false;
-    prompt_pace_open(&pace, 0, 16, 512, 0, 0); /* a clock that stands still */
+    prompt_pace_open(&pace, 0, 16, 512, 0, 0, 0); /* a clock that stands still */
     for (uint32_t i = 0; i < 20000; i++) {
         const uint32_t decodes = 1 + pick(1 << pick(20)), tokens = prompt_pace_tokens(&pace, decodes);
         assert_true(tokens == 0 || (tokens >= 16 && tokens <= 512));
@@ -105,8 +105,30 @@ static void prompts_are_never_held_back_twice(void **state)
         if (pick(3)) /* others fail, and have no duration */
             prompt_pace_note(&pace, decodes, tokens, pick(4) ? UINT64_C(1) << pick(63) : 0);
     }
-    prompt_pace_open(&pace, 0, 16, 5, 1, 1); /* a context of 5 */
+    prompt_pace_open(&pace, 0, 16, 5, 1, 1, 1); /* a context of 5 */
     assert_int_equal(5, prompt_pace_tokens(&pace, 1));
+}
+
+/* A GPU decodes a token in 0.25 ms, and no step with a prompt takes less than 1 ms: a prompt token costs 4 us
+ * all the same. */
+static void shortest_step_is_no_cost_of_tokens(void **state)
+{
+    (void)state;
+    const double decode = 2.5e5, least = 1e6, token = 4e3;
+    struct prompt_pace pace;
+    prompt_pace_open(&pace, 0, 16, 512, decode, least, token);
+    for (uint32_t i = 0; i < 200; i++) {
+        const uint32_t tokens = prompt_pace_tokens(&pace, 1);
+        prompt_pace_note(&pace, 1, tokens, (uint64_t)(tokens ? least + tokens * token : decode));
+    }
+    assert_in_range(prompt_pace_limit(&pace, 1), 240, 260);
+    /* The end of a prompt, which takes less, corrects it. */
+    prompt_pace_note(&pace, 1, 16, (uint64_t)(least / 4 + 16 * token));
+    for (uint32_t i = 0; i < 200; i++) {
+        const uint32_t tokens = prompt_pace_tokens(&pace, 1);
+        prompt_pace_note(&pace, 1, tokens, (uint64_t)(tokens ? least / 4 + tokens * token : decode));
+    }
+    assert_in_range(prompt_pace_limit(&pace, 1), 80, 110);
 }
 
 int main(void)
@@ -116,6 +138,7 @@ int main(void)
         cmocka_unit_test(costs_that_change_are_followed),
         cmocka_unit_test(one_late_step_changes_little),
         cmocka_unit_test(prompts_are_never_held_back_twice),
+        cmocka_unit_test(shortest_step_is_no_cost_of_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
