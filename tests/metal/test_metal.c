@@ -1,6 +1,7 @@
 /* The Metal backend: sampling, and the promises of backend.h. */
 #include "backend/metal/metal_shared.h"
 #include "conversation_checks.h"
+#include "engine/session.h"
 #include "metal/find_fake_metal.h"
 
 static void ids_are_chosen_as_sampling_defines(void **state)
@@ -16,6 +17,34 @@ static void a_bias_counts(void **state)
     (void)state;
     struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), metal_options(1));
     check_bias(&fixture);
+    fixture_close(&fixture);
+}
+
+/* The host would drop ids behind a stop id; the device does not compute them. */
+static void the_device_stops_at_a_stop_id(void **state)
+{
+    (void)state;
+    enum { TOKENS = 6 };
+    const int32_t ids[] = {5, 6, 7}, stop = 11;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), metal_options(1));
+    struct salvo_run_result result;
+    int32_t chosen[TOKENS];
+    uint64_t step;
+    set_greedy(fixture.session);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 3));
+    ASSERT_OK(salvo_session_set_bias(fixture.session, stop, 1000)); /* the first id was chosen without it */
+    const struct salvo_run run = {.session = fixture.session,
+        .tokens = TOKENS,
+        .chosen_ids = chosen,
+        .stop_ids = &stop,
+        .stop_id_count = 1};
+    const uint64_t before = fixture.engine->backend->counters(fixture.engine->executor).tokens;
+    ASSERT_OK(salvo_engine_submit(fixture.engine, &run, 1, sizeof run, &step));
+    ASSERT_OK(salvo_engine_wait(fixture.engine, step, &result, 1, sizeof result));
+    assert_true(result.ended && result.id == stop);
+    assert_int_equal(
+        result.tokens, fixture.engine->backend->counters(fixture.engine->executor).tokens - before);
+    assert_true(result.tokens < TOKENS);
     fixture_close(&fixture);
 }
 
@@ -201,6 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_are_chosen_as_sampling_defines),
         cmocka_unit_test(a_bias_counts),
+        cmocka_unit_test(the_device_stops_at_a_stop_id),
         cmocka_unit_test(a_run_that_misses_its_position_samples_nothing),
         cmocka_unit_test(several_tokens_are_one_command_buffer),
         cmocka_unit_test(attention_is_split_from_a_position_on),

@@ -39,7 +39,6 @@ static enum salvo_status time_trial(struct executor *executor, const struct meta
     TRY(metal_wait_for_commands(executor, step));
     memset(executor->arena.bytes, 0, executor->arena.size);
 cleanup:
-    metal_release_commands(step);
     step->plan = NULL;
     executor->counters = before;
     return status;
