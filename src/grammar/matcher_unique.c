@@ -2,10 +2,7 @@
 #include "grammar/matcher_parts.h"
 #include "grammar/separator_tokens.h"
 
-enum {
-    MOST_ALIKE = 256, /* with more equal beginnings there is no look-ahead */
-    MOST_AHEAD = 512, /* characters */
-};
+enum { MOST_AHEAD = 512 }; /* characters */
 
 /* Partitions an array of texts: texts whose byte at `at` is `byte` come first; returns their number. */
 static size_t part(struct salvo_text *texts, size_t count, size_t at, unsigned char byte)
@@ -97,18 +94,32 @@ static enum salvo_status can_be_unique(
     const struct unique_place *place = &matcher->unique.place;
     const uint8_t *classes = matcher->grammar->network.class_of;
     struct states *states = &matcher->grammar->states;
-    struct salvo_text used[MOST_ALIKE];
+    enum salvo_status status = SALVO_OK;
+    struct salvo_text used[UNIQUE_MOST_COMPARED];
     bool all = true, repeated;
     *out = true;
     if (place->kind != UNIQUE_ARRAY || !place->unique || !place->last)
         return SALVO_OK;
-    if (place->begun && !place->in_string && (byte == '"' || byte == ']' || byte == '}')) {
-        enum salvo_status status = unique_is_repeated(&matcher->unique, &repeated);
-        return status == SALVO_OK && repeated ? may_end_repeated(states, classes, state, out) : status;
+    if (place->in_string || !place->begun) {
+        /* In a string where any text may follow, it may be longer than all items. */
+        uint32_t inside = state;
+        if (!place->begun)
+            TRY(states_step(states, state, classes['"'], &inside));
+        if (inside != STATE_DEAD && states->list[inside]->ahead == REPEAT_UNLIMITED)
+            goto cleanup;
     }
-    const size_t count = unique_begun_alike(&matcher->unique, used, MOST_ALIKE, &all);
+    if (place->begun && !place->in_string && (byte == '"' || byte == ']' || byte == '}')) {
+        TRY(unique_is_repeated(&matcher->unique, &repeated));
+        if (repeated)
+            TRY(may_end_repeated(states, classes, state, out));
+        goto cleanup;
+    }
+    const size_t count = unique_begun_alike(&matcher->unique, used, &all);
     const struct ahead ahead = {states, classes, used};
-    return all ? can_differ(&ahead, state, count, 0, !place->begun, out) : SALVO_OK;
+    if (all)
+        TRY(can_differ(&ahead, state, count, 0, !place->begun, out));
+cleanup:
+    return status;
 }
 
 enum salvo_status unique_walk(
@@ -160,21 +171,27 @@ static enum salvo_status try_token(const struct trial *trial, uint32_t id, struc
     return status;
 }
 
-/* Tries the tokens that are a beginning of `rest`, among the nodes from `first` on. `space`: behind space. */
-static enum salvo_status try_beginnings(
-    const struct trial *trial, uint32_t first, uint32_t last, struct salvo_text rest, bool space)
+/* Tries the tokens that are a beginning of one of the first `count` used texts, which agree in `at` bytes,
+ * each token once, among the nodes from `first` on. `space`: behind space. */
+static enum salvo_status try_beginnings(const struct trial *trial, uint32_t first, uint32_t last,
+    struct salvo_text *used, size_t count, size_t at, bool space)
 {
     enum salvo_status status = SALVO_OK;
     const struct token_trie *trie = trial->matcher->grammar->trie;
-    for (uint32_t i = first; i < last; i = trie->nodes[i].after) {
+    bool followed[256] = {false}, any = space;
+    for (size_t i = 0; i < count; i++) {
+        if (used[i].size > at)
+            any = followed[(unsigned char)used[i].data[at]] = true;
+    }
+    for (uint32_t i = first; i < last && any; i = trie->nodes[i].after) {
         const struct trie_node *node = &trie->nodes[i];
-        const bool follows = rest.size && node->byte == (unsigned char)rest.data[0];
+        const bool follows = followed[node->byte];
         if (!follows && !(space && unique_is_space(node->byte)))
             continue;
         for (uint32_t k = node->tokens; k < trie->nodes[i + 1].tokens; k++)
             TRY(try_token(trial, trie->ids[k], token_trie_text(trie, trie->ids[k])));
-        const struct salvo_text after = {rest.data + follows, rest.size - follows};
-        TRY(try_beginnings(trial, i + 1, node->after, after, space && !follows));
+        const size_t alike = follows ? part(used, count, at, node->byte) : count;
+        TRY(try_beginnings(trial, i + 1, node->after, used, alike, at + follows, space && !follows));
     }
 cleanup:
     return status;
@@ -190,7 +207,7 @@ enum salvo_status unique_restrict(struct salvo_grammar_matcher *matcher, uint32_
     const enum separator_case which = place.kind == UNIQUE_OUTSIDE ? SEPARATOR_OUTSIDE
                                       : place.in_string            ? SEPARATOR_IN_STRING
                                                                    : SEPARATOR_IN_ARRAY;
-    struct salvo_text used[MOST_ALIKE];
+    struct salvo_text used[UNIQUE_MOST_COMPARED];
     bool all;
     trial.mask = mask;
     for (uint32_t i = 0; i < tokens->counts[which]; i++)
@@ -201,9 +218,9 @@ enum salvo_status unique_restrict(struct salvo_grammar_matcher *matcher, uint32_
         goto cleanup;
     /* With room for every token, the texts stay in place while tokens are tried. */
     TRY(buffer_reserve(&matcher->unique.text, grammar->trie->deepest));
-    const size_t count = unique_begun_alike(&matcher->unique, used, MOST_ALIKE, &all);
-    for (size_t i = 0; i < count && all; i++)
-        TRY(try_beginnings(&trial, 0, grammar->trie->node_count, used[i], !place.begun));
+    const size_t count = unique_begun_alike(&matcher->unique, used, &all);
+    if (all && count)
+        TRY(try_beginnings(&trial, 0, grammar->trie->node_count, used, count, 0, !place.begun));
 cleanup:
     return status;
 }

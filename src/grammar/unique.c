@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { LONGEST_BEGINNING = 1000, MOST_COMPARED = 1000 }; /* so that long texts need no long time */
+enum { LONGEST_BEGINNING = 1000 }; /* so that long texts need no long time */
 
 void unique_free(struct unique_text *text)
 {
@@ -182,7 +182,8 @@ cleanup:
     return status;
 }
 
-size_t unique_begun_alike(const struct unique_text *text, struct salvo_text *out, size_t most, bool *out_all)
+size_t unique_begun_alike(
+    const struct unique_text *text, struct salvo_text out[UNIQUE_MOST_COMPARED], bool *out_all)
 {
     const struct unique_place *place = &text->place;
     struct salvo_text begun = {0};
@@ -194,7 +195,7 @@ size_t unique_begun_alike(const struct unique_text *text, struct salvo_text *out
         const struct salvo_text item = item_text(text, &text->items[i - 1]);
         const bool alike =
             item.size >= begun.size && (!begun.size || memcmp(item.data, begun.data, begun.size) == 0);
-        *out_all = looked++ < MOST_COMPARED && (!alike || count < most);
+        *out_all = looked++ < UNIQUE_MOST_COMPARED;
         if (!*out_all)
             break;
         if (alike)

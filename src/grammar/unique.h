@@ -73,8 +73,12 @@ static inline bool unique_is_space(unsigned byte)
     return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
 }
 
-/* The items of the current array that begin with what there is of the current one, behind that beginning. At
- * most `most`; *out_all: these are all. Long items and arrays with many are not looked at. */
-size_t unique_begun_alike(const struct unique_text *text, struct salvo_text *out, size_t most, bool *out_all);
+enum { UNIQUE_MOST_COMPARED = 256 };
+
+/* The items of the current array that begin with what there is of the current one, behind that beginning.
+ * *out_all: these are all. Long items are not looked at, nor arrays with more than UNIQUE_MOST_COMPARED, so
+ * that it does not depend on the bytes of an item whether its array is looked at. */
+size_t unique_begun_alike(
+    const struct unique_text *text, struct salvo_text out[UNIQUE_MOST_COMPARED], bool *out_all);
 
 #endif

@@ -258,6 +258,42 @@ static void test_unique_items(void **state)
     token_trie_close(trie);
 }
 
+/* In an array of many items, each token alone is allowed as the mask says: all numbers from 120 to 129 are
+ * used.
+ */
+static void test_many_unique_items(void **state)
+{
+    (void)state;
+    static const char schema[] = "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"type\":\"integer\","
+                                 "\"minimum\":100,\"maximum\":999}}";
+    static const unsigned counts[] = {150, 255, 256, 257, 300};
+    uint64_t token_seed = 3;
+    struct token_trie *trie = NULL;
+    uint32_t mask[(TOKENS + 31) / 32];
+    assert_int_equal(token_trie_open(TOKENS, json_token, &token_seed, &trie), SALVO_OK);
+    struct salvo_grammar *grammar = sample_schema(schema, trie, false, LIMIT);
+    assert_non_null(grammar);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        struct salvo_grammar_matcher *matcher;
+        size_t taken;
+        assert_int_equal(matcher_open(grammar, &matcher), SALVO_OK);
+        for (unsigned item = 120; item < 120 + counts[i]; item++) {
+            char text[16];
+            const int size = snprintf(text, sizeof text, "%c%u", item == 120 ? '[' : ',', item);
+            assert_int_equal(matcher_append(matcher, text, (size_t)size, &taken), SALVO_OK);
+        }
+        for (const char *next = ",1"; *next; next++) {
+            assert_int_equal(matcher_append(matcher, next, 1, &taken), SALVO_OK);
+            assert_int_equal(matcher_mask(matcher, mask, sizeof mask / sizeof *mask), SALVO_OK);
+            compare_mask(matcher, trie, mask, schema, counts[i]);
+        }
+        assert_int_equal(is_allowed(mask, '2'), counts[i] > 256);
+        matcher_close(matcher);
+    }
+    grammar_close(grammar);
+    token_trie_close(trie);
+}
+
 /* Long strings are counted in blocks: masks where blocks end, and where the string must. */
 static void test_long_strings(void **state)
 {
@@ -324,6 +360,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_unique_items),
+        cmocka_unit_test(test_many_unique_items),
         cmocka_unit_test(test_long_strings),
         cmocka_unit_test(test_json_text),
     };
