@@ -90,7 +90,7 @@ cleanup:
  * second dispatch joins them. With fewer positions, one threadgroup takes a head, and the second is left out.
  */
 static enum salvo_status split_attend(struct compiling *compiling, const struct attend_arguments *arguments,
-    bool turns, struct metal_dispatch *dispatch)
+    bool rotates, struct metal_dispatch *dispatch)
 {
     enum salvo_status status = SALVO_OK;
     const struct executor *executor = compiling->executor;
@@ -100,7 +100,7 @@ static enum salvo_status split_attend(struct compiling *compiling, const struct 
         (const uint32_t[METAL_CONSTANTS]){[METAL_CONSTANT_CACHE] = executor->options.kv_type,
             [METAL_CONSTANT_LANES] = 32,
             [METAL_CONSTANT_PARTS] = METAL_PARTS,
-            [METAL_CONSTANT_TURNS] = turns},
+            [METAL_CONSTANT_ROTATES] = rotates},
         METAL_ATTEND_THREADS));
     dispatch->large_positions = METAL_SPLIT_POSITIONS;
     dispatch->large.groups = arguments->heads * METAL_PARTS;
@@ -159,7 +159,7 @@ enum salvo_status metal_compile_attend(
     const struct op *ropes = fusion->ropes, *projections = fusion->projections;
     uint32_t constants[METAL_CONSTANTS] = {[METAL_CONSTANT_CACHE] = executor->options.kv_type,
         [METAL_CONSTANT_LANES] = 32,
-        [METAL_CONSTANT_TURNS] = ropes != NULL};
+        [METAL_CONSTANT_ROTATES] = ropes != NULL};
     struct attend_arguments arguments = {
         .q = metal_arena_at(compiling, op->inputs[0]),
         .to = metal_arena_at(compiling, op->out),

@@ -99,7 +99,7 @@
 #define METAL_CONSTANT_PARTS      4 /* threadgroups that share a head of attention; 0: one takes it to the end */
 #define METAL_CONSTANT_NORMS      5  /* x is normalised on the way */
 #define METAL_CONSTANT_GATES      6  /* a second matrix is the gated one */
-#define METAL_CONSTANT_TURNS      7  /* attention rotates query and key and appends key and value */
+#define METAL_CONSTANT_ROTATES    7  /* attention rotates query and key and appends key and value */
 #define METAL_CONSTANT_ROWS       8  /* of a matrix that a team of LANES threads takes */
 #define METAL_CONSTANT_SIMDGROUPS 9  /* of a threadgroup of a matmul */
 #define METAL_CONSTANT_CACHE      10 /* type of the KV cache */
@@ -188,7 +188,7 @@ struct projected_matrix {
 struct attend_arguments {
     uint32_t q, to, heads, kv_heads, head_dim, window, head_bytes;
     float scale, cap;
-    /* With METAL_CONSTANT_TURNS: the new key and value, and the ropes as in rope_arguments. */
+    /* With METAL_CONSTANT_ROTATES: the new key and value, and the ropes as in rope_arguments. */
     uint32_t k, v, dimensions, halves, query_table, key_table;
     /* With METAL_CONSTANT_PROJECTS: x, its norm as in matmul_arguments, and the three matrices. */
     uint32_t x, columns, norm;

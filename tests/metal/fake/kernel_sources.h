@@ -20,7 +20,7 @@ inline void set_constants(const unsigned values[METAL_CONSTANTS])
     PARTS = values[METAL_CONSTANT_PARTS];
     NORMS = values[METAL_CONSTANT_NORMS];
     GATES = values[METAL_CONSTANT_GATES];
-    TURNS = values[METAL_CONSTANT_TURNS];
+    ROTATES = values[METAL_CONSTANT_ROTATES];
     ROWS = values[METAL_CONSTANT_ROWS];
     SIMDGROUPS = values[METAL_CONSTANT_SIMDGROUPS];
     CACHE = values[METAL_CONSTANT_CACHE];

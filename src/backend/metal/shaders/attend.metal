@@ -139,7 +139,7 @@ inline void project_head(constant attend_arguments &arguments, uint which, devic
 /*
  * One query against the positions that it sees, or with PARTS against a part of them. Each simdgroup takes every fourth
  * position and keeps a running softmax; a lane has every 32nd element of the head. The simdgroups are merged at the end.
- * With TURNS it rotates the query, and takes key and value of its own position from the arena: no other threadgroup waits
+ * With ROTATES it rotates the query, and takes key and value of its own position from the arena: no other threadgroup waits
  * for the one that appends them. With PROJECTS it computes them first, from the row of x before its norm: a threadgroup
  * does so in less time than a dispatch of their own takes, although heads that share a key compute the same.
  */
@@ -183,7 +183,7 @@ kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device fl
         device const float *table = ropes + arguments.query_table;
         q[i] = element >= dim ? 0
                : PROJECTS ? rotated_element(arguments, own_query, element, table, position)
-               : TURNS ? rotated_element(arguments, query, element, table, position)
+               : ROTATES ? rotated_element(arguments, query, element, table, position)
                        : query[element];
         sums[i] = 0;
     }
@@ -191,7 +191,7 @@ kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device fl
         uint page = page_of(step, run, j);
         device uchar *key = cached_head(keys, page, j, arguments.kv_heads, kv_head, arguments.head_bytes);
         device uchar *value = cached_head(values, page, j, arguments.kv_heads, kv_head, arguments.head_bytes);
-        bool is_new = TURNS && j == position;
+        bool is_new = ROTATES && j == position;
         float score = 0;
         for (uint i = 0, element = lane; element < dim; i++, element += 32) {
             device const float *table = ropes + arguments.key_table;

@@ -16,7 +16,7 @@ struct attend_result {
 struct split_partial {
     two_words64 ends, low, high;
 
-    KERNEL_INLINE void look(const uint64_t *split, uint32_t element)
+    KERNEL_INLINE void load(const uint64_t *split, uint32_t element)
     {
         ends = load_two_words64(split);
         low = load_two_words64(split + 2 + element);
@@ -70,7 +70,7 @@ KERNEL_INLINE void merge_splits(shared_head &head, const cuda_attend &attend, co
             words[i].set(own.ends[h * 2], own.ends[h * 2 + 1],
                 *(const float4 *)(own.outputs + h * head_dim + element), nothing);
         else if (split < task.active)
-            words[i].look(splits + split * stride, element);
+            words[i].load(splits + split * stride, element);
     }
     wait_timeout timeout(head.machine);
     for (bool over = false;;) {
@@ -83,7 +83,7 @@ KERNEL_INLINE void merge_splits(shared_head &head, const cuda_attend &attend, co
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             if (!words[i].has_arrived(tag))
-                words[i].look(splits + (lane + i * 32) * stride, element);
+                words[i].load(splits + (lane + i * 32) * stride, element);
         }
     }
     float maximum = -1e30f, sum = 0;
