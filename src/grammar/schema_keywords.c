@@ -321,10 +321,55 @@ bool schema_value_fits(struct schema *schema, const struct node_list *nodes, con
     return value->kind != VALUE_STRING || string_fits(schema, nodes, value);
 }
 
-const struct dfa *schema_string_automaton(struct schema *schema, const struct json_value *node)
+static const struct dfa *either(struct expr_pool *pool, const struct dfa *left, const struct dfa *right)
 {
-    static const char *const alternatives[] = {"anyOf", "oneOf", "allOf", "not", "if", "$ref", "$dynamicRef"};
+    if (!left || !right)
+        return NULL;
+    return dfa_of(pool, EXPR_EITHER_OF(pool, expr_dfa(pool, left), expr_dfa(pool, right)));
+}
+
+static const struct dfa *string_automaton_at(
+    struct schema *schema, const struct json_value *node, unsigned level);
+
+/* The strings of an automaton that fit anyOf, oneOf, allOf and not of a schema, too. */
+static const struct dfa *with_choices(
+    struct schema *schema, const struct json_value *node, const struct dfa *dfa, unsigned level)
+{
+    static const char *const keywords[] = {"anyOf", "oneOf", "allOf"};
     struct expr_pool *pool = schema->pool;
+    const struct json_value *not = tree_member(node, "not");
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
+        const struct json_value *list = schema_member(schema, node, keywords[i], VALUE_ARRAY);
+        const struct dfa *any = dfa_of(pool, expr_none()), *twice = any;
+        for (const struct json_value *item = list ? list->first : NULL; item && pool->status == SALVO_OK;
+             item = item->next) {
+            const struct dfa *one = string_automaton_at(schema, item, level + 1);
+            if (i == 2) {
+                dfa = dfa_both(pool, dfa, one);
+                continue;
+            }
+            twice = either(pool, twice, dfa_both(pool, any, one));
+            any = either(pool, any, one);
+        }
+        if (list && i < 2)
+            dfa = dfa_both(pool, dfa, i == 1 ? dfa_without(pool, any, twice) : any);
+    }
+    return not ? dfa_without(pool, dfa, string_automaton_at(schema, not, level + 1)) : dfa;
+}
+
+static const struct dfa *string_automaton_at(
+    struct schema *schema, const struct json_value *node, unsigned level)
+{
+    enum { MOST_NESTED = 8, EFFORT = 1000 }; /* of a schema, which is not made once */
+    static const char *const refused[] = {"if", "$ref", "$dynamicRef"};
+    struct expr_pool *pool = schema->pool;
+    if (level > MOST_NESTED) {
+        tree_complain(pool, SALVO_ERROR_UNSUPPORTED, node,
+            "more than 8 nested schemas in propertyNames are not supported");
+        return NULL;
+    }
+    if (!schema_works(schema, EFFORT))
+        return NULL;
     const struct json_value *ref = schema_reference(schema, node);
     for (unsigned depth = 0; ref && node->count == 1 && depth < 8; depth++) {
         node = schema_resolve(schema, ref);
@@ -332,10 +377,12 @@ const struct dfa *schema_string_automaton(struct schema *schema, const struct js
         if (!node)
             return NULL;
     }
+    if (node->kind == VALUE_TRUE)
+        return layout_any_text(&schema->layout);
     if (node->kind == VALUE_FALSE || !(schema_types(schema, node) & TYPE_STRING))
         return dfa_of(pool, expr_none());
-    for (size_t i = 0; i < sizeof alternatives / sizeof *alternatives; i++) {
-        const struct json_value *keyword = tree_member(node, alternatives[i]);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        const struct json_value *keyword = tree_member(node, refused[i]);
         if (keyword)
             tree_complain(pool, SALVO_ERROR_UNSUPPORTED, keyword,
                 "this keyword cannot be enforced within propertyNames");
@@ -348,7 +395,8 @@ const struct dfa *schema_string_automaton(struct schema *schema, const struct js
         for (const struct json_value *value = one ? one : list->first; value && pool->status == SALVO_OK;
              value = one ? NULL : value->next) {
             if (value->kind == VALUE_STRING && schema_value_fits(schema, &nodes, value))
-                expr_list_add(pool, &exprs, layout_spelled(&schema->layout, value->text, schema->layout.any));
+                expr_list_add(
+                    pool, &exprs, layout_spelled(&schema->layout, value->text, schema->layout.any || level));
         }
         dfa = dfa_of(pool, expr_either(pool, exprs.items, exprs.count));
     } else {
@@ -359,5 +407,10 @@ const struct dfa *schema_string_automaton(struct schema *schema, const struct js
         dfa = string_automaton(&schema->layout, &limits);
     }
     expr_list_free(&exprs);
-    return dfa;
+    return with_choices(schema, node, dfa, level);
+}
+
+const struct dfa *schema_string_automaton(struct schema *schema, const struct json_value *node)
+{
+    return string_automaton_at(schema, node, 0);
 }

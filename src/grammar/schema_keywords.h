@@ -26,7 +26,7 @@ void schema_patterns(struct schema *schema, const struct node_list *nodes, struc
 /* For each schema that excludes strings of const or enum, the expression of all others. */
 void schema_not_excluded(struct schema *schema, const struct node_list *nodes, struct expr_list *out);
 
-/* The insides of all strings that fit one schema, which has no alternatives; for propertyNames. */
+/* The insides of all strings that fit one schema; for propertyNames. */
 const struct dfa *schema_string_automaton(struct schema *schema, const struct json_value *node);
 
 /* The values that a VALUE_EXCEPT excludes: the first, and its successors unless there is just one. NULL for

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { MOST_PATTERNS = 5, MOST_MEMBERS = 2000 };
+enum { MOST_PATTERNS = 20, MOST_SETS = 64, MOST_MEMBERS = 2000 };
 
 /* ---- Objects ---- */
 
@@ -42,7 +42,7 @@ static void read_patterns(struct object_reader *reader)
         for (const struct json_value *entry = patterns ? patterns->first : NULL; entry; entry = entry->next) {
             if (reader->pattern_count == MOST_PATTERNS) {
                 tree_complain(pool, SALVO_ERROR_UNSUPPORTED, entry,
-                    "more than 5 patterns for one object are not supported");
+                    "more than 20 patterns for one object are not supported");
                 return;
             }
             const struct expr *expr = regex_read(pool, entry->key.data, entry->key.size, SPELL_JSON);
@@ -191,20 +191,20 @@ static bool schemas_of_set(struct object_reader *reader, unsigned set, struct no
     return true;
 }
 
-/* The keys without a name that match just the patterns of a set. */
-static const struct dfa *keys_of_set(struct object_reader *reader, unsigned set)
+/* The keys that match just those of the first `count` patterns that are in a set. */
+static const struct dfa *keys_of_set(struct object_reader *reader, unsigned set, size_t count)
 {
     struct expr_pool *pool = reader->schema->pool;
     struct layout *layout = &reader->schema->layout;
     const struct dfa *keys = reader->keys;
-    for (size_t i = 0; i < reader->pattern_count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const bool matches = set >> i & 1;
         if (!keys && !matches)
             keys = layout_any_text(layout);
         keys = keys ? (matches ? dfa_both : dfa_without)(pool, keys, reader->patterns[i].keys)
                     : reader->patterns[i].keys;
     }
-    return without_names(reader, keys ? keys : layout_any_text(layout));
+    return keys ? keys : layout_any_text(layout);
 }
 
 /* Keys in quotes as a rule, which objects with the same patterns share. */
@@ -225,7 +225,9 @@ static const struct expr *members_of_set(struct object_reader *reader, unsigned 
 {
     struct layout *layout = &reader->schema->layout;
     struct node_list goal = {0};
-    const struct dfa *keys = schemas_of_set(reader, set, &goal) ? keys_of_set(reader, set) : NULL;
+    const struct dfa *keys = NULL;
+    if (schemas_of_set(reader, set, &goal))
+        keys = without_names(reader, keys_of_set(reader, set, reader->pattern_count));
     const struct expr *value = keys && !dfa_is_empty(keys) ? schema_goal(reader->schema, &goal) : expr_none();
     node_list_free(&goal);
     if (value->kind == EXPR_NONE)
@@ -280,6 +282,26 @@ static const struct expr *plain_members(struct object_reader *reader)
         schema->pool, rule_list_add(schema->rules, layout_pair(layout, layout_quoted(layout, keys), value)));
 }
 
+/* Adds the members of all sets of patterns that contain `set` and no other ones of the first `index`. */
+static void add_sets(struct object_reader *reader, size_t index, unsigned set, struct expr_list *list)
+{
+    struct expr_pool *pool = reader->schema->pool;
+    const struct dfa *keys = set ? keys_of_set(reader, set, index) : NULL;
+    if (pool->status != SALVO_OK || (keys && dfa_is_empty(keys)))
+        return;
+    if (index < reader->pattern_count) {
+        add_sets(reader, index + 1, set, list);
+        add_sets(reader, index + 1, set | 1U << index, list);
+        return;
+    }
+    const struct expr *members = members_of_set(reader, set);
+    if (members->kind != EXPR_NONE)
+        expr_list_add(pool, list, members);
+    if (list->count > MOST_SETS && pool->status == SALVO_OK)
+        tree_complain(pool, SALVO_ERROR_UNSUPPORTED, reader->patterns[0].member->parent,
+            "keys that match several patterns in more than 64 ways are not supported");
+}
+
 static const struct expr *other_members(struct object_reader *reader)
 {
     struct expr_pool *pool = reader->schema->pool;
@@ -289,11 +311,7 @@ static const struct expr *other_members(struct object_reader *reader)
     const struct expr *plain = plain_members(reader);
     if (plain || pool->status != SALVO_OK)
         return plain ? plain : expr_none();
-    for (unsigned set = 0; set < 1U << reader->pattern_count && pool->status == SALVO_OK; set++) {
-        const struct expr *members = members_of_set(reader, set);
-        if (members->kind != EXPR_NONE)
-            expr_list_add(pool, &list, members);
-    }
+    add_sets(reader, 0, 0, &list);
     const struct expr *others = expr_either(pool, list.items, list.count);
     if (others->kind != EXPR_NONE)
         others = expr_rule(pool, rule_list_add(reader->schema->rules, others));

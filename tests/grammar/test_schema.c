@@ -60,6 +60,18 @@ static const struct schema_case cases[] = {
      "\"boolean\"}}",
         {"{}", "{\"a\":1}", "{\"a\":1,\"aa\":true,\"\":false}", "{\"b\":true}"},
         {"{\"a\":true}", "{\"b\":1}", "{\"\\u0061\":true}"}},
+    {"{\"type\":\"object\",\"patternProperties\":{\"^a\":{\"const\":1},\"^b\":{\"const\":2},\"^c\":true,\"^"
+     "d\":true,"
+     "\"^e\":true,\"^f\":true,\"z$\":{\"minimum\":2}},\"additionalProperties\":false}",
+        {"{\"a\":1}", "{\"bz\":2}", "{\"fz\":3}", "{\"z\":null}"},
+        {"{\"a\":2}", "{\"az\":1}", "{\"fz\":1}", "{\"g\":1}"}},
+    {"{\"type\":\"object\",\"propertyNames\":{\"anyOf\":[{\"pattern\":\"^a\"},{\"enum\":[\"x\"]}],\"not\":{"
+     "\"const\":"
+     "\"ab\"}}}",
+        {"{\"a\":1}", "{\"x\":1}", "{\"aab\":1}"}, {"{\"ab\":1}", "{\"a\\u0062\":1}", "{\"y\":1}"}},
+    {"{\"type\":\"object\",\"propertyNames\":{\"oneOf\":[{\"maxLength\":2},{\"pattern\":\"^a\"}],\"allOf\":[{"
+     "\"minLength\":1},true]}}",
+        {"{\"b\":1}", "{\"abc\":1}", "{}"}, {"{\"ab\":1}", "{\"\":1}", "{\"bcd\":1}"}},
     {"{\"type\":\"object\",\"patternProperties\":{\"^x\":{\"type\":\"integer\"},\"y$\":{\"minimum\":5}},"
      "\"additionalProperties\":false}",
         {"{\"x\":1}", "{\"xy\":5}", "{\"y\":null}", "{\"ay\":5.5}"},
@@ -236,6 +248,9 @@ static void test_errors(void **state)
     } errors[] = {
         {"{\"properties\":{\"a\":{\"not\":{\"uniqueItems\":true}}}}",
             "schema: /properties/a/not/uniqueItems: this keyword cannot be enforced within not"},
+        {"{\"propertyNames\":{\"$ref\":\"#/$defs/a\"},\"$defs\":{\"a\":{\"anyOf\":[{\"$ref\":\"#/$defs/"
+         "a\"}]}}}",
+            "more than 8 nested schemas in propertyNames"},
         {"{\"items\":{\"uniqueItems\":1}}", "/items/uniqueItems: true or false is expected"},
         {"{\"const\":[1,1],\"uniqueItems\":true}", "/uniqueItems: this keyword beside const or enum"},
         {"{\"unevaluatedProperties\":false,\"anyOf\":[{\"properties\":{\"a\":true}}]}",

@@ -63,6 +63,8 @@ def object_schema(rng, depth):
         schema["additionalProperties"] = rng.choice([False, True, some_schema(rng, depth - 1)])
     if rng.random() < 0.2:
         schema["patternProperties"] = {rng.choice(["^a", "[0-9]", "b"]): some_schema(rng, depth - 1)}
+    if rng.random() < 0.05:
+        schema["patternProperties"] = {pattern: some_schema(rng, depth - 1) for pattern in ["^a", "^b", "^c", "^k", "^é", "1$", "b$"]}
     if rng.random() < 0.2:
         schema["oneOf"] = [{"required": rng.sample(KEYS[:4], rng.randrange(1, 3))} for _ in range(rng.randrange(2, 4))]
     if rng.random() < 0.1:
@@ -74,7 +76,9 @@ def object_schema(rng, depth):
     if rng.random() < 0.1:
         schema["dependentSchemas"] = {rng.choice(KEYS): some_schema(rng, depth - 1)}
     if rng.random() < 0.1:
-        schema["propertyNames"] = rng.choice([string_schema(rng), {"enum": rng.sample(KEYS, 3)}, {"maxLength": 2}, {"pattern": "^[a-c]"}])
+        schema["propertyNames"] = rng.choice([string_schema(rng), {"enum": rng.sample(KEYS, 3)}, {"maxLength": 2}, {"pattern": "^[a-c]"},
+                                              {rng.choice(["anyOf", "oneOf", "allOf"]): [string_schema(rng), {"enum": rng.sample(KEYS, 3)}]},
+                                              {"not": rng.choice([string_schema(rng), {"enum": rng.sample(KEYS, 2)}])}])
     if rng.random() < 0.15:
         key = rng.choice(KEYS)
         schema["if"] = {"properties": {key: rng.choice([{"const": number(rng)}, {"enum": TEXTS[:3]}, some_schema(rng, depth - 1)])}}
