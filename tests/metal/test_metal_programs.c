@@ -63,7 +63,7 @@ static void recurrences_agree_with_the_cpu(void **state)
     verify("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO, 5);
 }
 
-/* By this program alone, which also runs under AddressSanitizer. */
+/* By this program alone, so that a kernel without a test is noticed. */
 static void every_kernel_has_run(void **state)
 {
     (void)state;
