@@ -81,9 +81,11 @@ inline void launch_wkv7(const cuda_launch &launch, const cuda_machine *device, c
     launch_kernel(launch, find_wkv7_kernel(launch.kernel), device, wkv7);
 }
 
-/* Token by token or in chunks; `steep`: one decay in 50 is next to nothing. */
+/* Token by token or in chunks; `steep`: one decay in 50 is next to nothing; `at_once`: runs with blocks of
+ * their own. */
 struct wkv7_form {
     bool chunks = false, steep = false;
+    uint32_t at_once = 5;
 };
 
 inline void check_wkv7(checks &results, const std::vector<test_run> &runs, uint32_t heads, uint32_t head_dim,
@@ -121,7 +123,7 @@ inline void check_wkv7(checks &results, const std::vector<test_run> &runs, uint3
     const cuda_machine *device = machine.upload();
     if (form.chunks) {
         launch_wkv7(cuda_wkv7_prepare_launch(&wkv7, capacity, slots), device, wkv7);
-        launch_wkv7(cuda_wkv7_chunks_launch(&wkv7, slots), device, wkv7);
+        launch_wkv7(cuda_wkv7_chunks_launch(&wkv7, form.at_once), device, wkv7);
     } else {
         launch_wkv7(cuda_wkv7_launch(&wkv7, slots), device, wkv7);
     }
@@ -174,6 +176,8 @@ inline void check_recurrences(checks &results)
     for (bool steep : {false, true}) {
         check_wkv7(results, {{0, 0, 20}}, 2, 64, seed++, {true, steep});
         check_wkv7(results, {{1, 5, 3}, {4, 0, 49}, {2, 9, 1}, {3, 4, 16}}, 2, 64, seed++, {true, steep});
+        check_wkv7(results, {{1, 5, 15}, {4, 0, 65}, {2, 9, 1}, {3, 4, 17}, {0, 3, 63}}, 1, 64, seed++,
+            {true, steep, 1});
     }
     if (ON_DEVICE) {
         for (uint32_t count : {1, 2, 15, 16, 17, 32, 100, 512}) {

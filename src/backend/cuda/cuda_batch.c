@@ -357,6 +357,5 @@ struct cuda_launch cuda_wkv7_prepare_launch(
 struct cuda_launch cuda_wkv7_chunks_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots)
 {
     return (struct cuda_launch){"salvo_wkv7_chunks", wkv7->heads * (WKV7_CHUNK_DIM / WKV7_CHUNK_VALUES),
-        slots < WKV7_CHUNK_RUNS ? slots : WKV7_CHUNK_RUNS, WKV7_CHUNK_VALUES * WKV7_CHUNK_DIM / 4,
-        WKV7_CHUNKS_SHARED};
+        slots < WKV7_CHUNK_RUNS ? slots : WKV7_CHUNK_RUNS, WKV7_CHUNK_THREADS, WKV7_CHUNKS_SHARED};
 }

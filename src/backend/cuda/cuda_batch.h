@@ -89,14 +89,18 @@ enum {
     FLASH_WIDE_SHARED = 2048 + 4 * 2 * 2 * FLASH_WIDE_STEP + FLASH_WIDE_QUERIES * (128 + 4) * 4, /* at most */
     FLASH_KEYS = 32, /* that a warp takes at once */
     FLASH_ANY_KEYS = 32,
-    WKV7_WARPS = 2,        /* each has four values of a head */
-    WKV7_TOKENS = 16,      /* tokens that are loaded to shared memory at once; tokens of a chunk */
-    WKV7_CHUNK_DIM = 64,   /* the head_dim that chunks are for */
-    WKV7_CHUNK_VALUES = 8, /* values of a head that one block computes */
+    WKV7_WARPS = 2,         /* each has four values of a head */
+    WKV7_TOKENS = 16,       /* tokens that are loaded to shared memory at once; tokens of a chunk */
+    WKV7_CHUNK_DIM = 64,    /* the head_dim that chunks are for */
+    WKV7_CHUNK_VALUES = 16, /* values of a head that one block computes */
+    WKV7_CHUNK_THREADS = 2 * WKV7_CHUNK_DIM,
     WKV7_CHUNK_RUNS = 8,   /* that are done at once */
+    WKV7_CHUNK_STAGES = 4, /* chunks in shared memory */
     WKV7_CHUNK_BYTES =
-        4 * (4 * WKV7_TOKENS * WKV7_CHUNK_DIM + 2 * WKV7_TOKENS * (WKV7_TOKENS + 4) + WKV7_CHUNK_DIM + 4),
-    WKV7_CHUNKS_SHARED = 2 * (WKV7_CHUNK_BYTES + 4 * WKV7_CHUNK_VALUES * (WKV7_TOKENS + WKV7_TOKENS + 4)),
+        4 * (4 * WKV7_TOKENS * WKV7_CHUNK_DIM + 2 * WKV7_TOKENS * WKV7_TOKENS + WKV7_CHUNK_DIM),
+    /* Chunks with their values; removed vectors and results of two chunks, as sums of four warps. */
+    WKV7_CHUNKS_SHARED = WKV7_CHUNK_STAGES * (WKV7_CHUNK_BYTES + 4 * WKV7_TOKENS * WKV7_CHUNK_VALUES) +
+                         2 * 2 * 4 * 4 * WKV7_TOKENS * WKV7_CHUNK_VALUES,
 };
 
 /*

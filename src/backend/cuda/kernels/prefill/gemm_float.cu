@@ -14,10 +14,11 @@
  * previous launch has ended.
  *
  * Tensor cores accumulate with fewer bits than a float has, so the sum of each part is separate, and these
- * sums are added as floats. F32 weights and inputs are cut into two pieces of 11 bits or more; the product of
- * the two low pieces is left out. BF16 weights are exact, and their inputs are three pieces of 8 bits.
+ * sums are added as floats. F32 weights and inputs are cut into two pieces (two_pieces.cuh). BF16 weights are
+ * exact, and their inputs are three pieces of 8 bits.
  */
 #include "backend/cuda/kernels/prefill/gemm.cuh"
+#include "backend/cuda/kernels/prefill/two_pieces.cuh"
 
 template <int TYPE> struct float_layout {
     static constexpr bool halves = TYPE == TYPE_F16;        /* the inputs */
@@ -33,16 +34,6 @@ template <int TYPE> struct float_layout {
 
 /* ---- Pieces of floats ---- */
 
-struct two_pieces {
-    uint32_t high, low;
-};
-
-KERNEL_INLINE two_pieces cut_in_two(uint32_t bits)
-{
-    const uint32_t mask = 0xffffe000, high = bits & mask;
-    return {high, __float_as_uint(__uint_as_float(bits) - __uint_as_float(high)) & mask};
-}
-
 /* The upper halves of two words; that of the first is the lower half of the result. */
 KERNEL_INLINE uint32_t upper_halves(float first, float second)
 {
@@ -57,15 +48,6 @@ KERNEL_INLINE float without_upper_half(float x)
 
 /* ---- Products ---- */
 
-KERNEL_INLINE void multiply_f32_step(
-    const two_pieces (&a)[4], uint32_t b0_bits, uint32_t b1_bits, float (&sum)[4])
-{
-    const two_pieces b0 = cut_in_two(b0_bits), b1 = cut_in_two(b1_bits);
-    multiply_short_floats(a[0].low, a[1].low, a[2].low, a[3].low, b0.high, b1.high, sum);
-    multiply_short_floats(a[0].high, a[1].high, a[2].high, a[3].high, b0.low, b1.low, sum);
-    multiply_short_floats(a[0].high, a[1].high, a[2].high, a[3].high, b0.high, b1.high, sum);
-}
-
 KERNEL_INLINE void multiply_f32_plane(const uint4 &low, const uint4 &high, const uint8_t *x, float (&sum)[4])
 {
     const uint4 b = *(const uint4 *)x;
@@ -73,8 +55,8 @@ KERNEL_INLINE void multiply_f32_plane(const uint4 &low, const uint4 &high, const
         cut_in_two(low.x), cut_in_two(high.x), cut_in_two(low.y), cut_in_two(high.y)};
     const two_pieces second[4] = {
         cut_in_two(low.z), cut_in_two(high.z), cut_in_two(low.w), cut_in_two(high.w)};
-    multiply_f32_step(first, b.x, b.y, sum);
-    multiply_f32_step(second, b.z, b.w, sum);
+    multiply_f32_step(first, cut_in_two(b.x), cut_in_two(b.y), sum);
+    multiply_f32_step(second, cut_in_two(b.z), cut_in_two(b.w), sum);
 }
 
 KERNEL_INLINE void multiply_f16_plane(const uint4 &low, const uint4 &high, const uint8_t *x, float (&sum)[4])

@@ -19,26 +19,26 @@
  * power of 16 is 6e-5. A chunk with smaller ones, or with no numbers, goes token by token.
  */
 #include "backend/cuda/cuda_batch.h"
-#include "backend/cuda/kernels/common/tensor_cores.cuh"
+#include "backend/cuda/kernels/prefill/two_pieces.cuh"
 
 enum {
     DIM = WKV7_CHUNK_DIM,
     TOKENS = WKV7_TOKENS,
     VALUES = WKV7_CHUNK_VALUES,
-    KEY_LANES = DIM / 4, /* that share a value: each has four keys */
-    CHUNK_THREADS = VALUES * KEY_LANES,
-    SQUARE_STRIDE = TOKENS + 4, /* avoids bank conflicts of lanes that read a row each */
-    ROW_STRIDE = DIM + 4,
+    KEYS = 16, /* that a warp has of each value of its block */
+    CHUNK_WARPS = DIM / KEYS,
+    CHUNK_THREADS = CHUNK_WARPS * 32,
+    STAGES = WKV7_CHUNK_STAGES,
+    ROW_STRIDE = DIM + 4, /* avoids bank conflicts of lanes that read a row each */
     PREPARE_COLUMNS = DIM + TOKENS,
 };
 
 /* The part of a head's chunk that does not depend on its state. */
 struct wkv7_chunk {
     float w[TOKENS][DIM], r[TOKENS][DIM]; /* W, R */
-    float b[TOKENS][DIM], k[TOKENS][DIM]; /* the contributions of u and v to the state after the chunk */
-    float z[TOKENS][SQUARE_STRIDE], q[TOKENS][SQUARE_STRIDE];
-    float decay[DIM];              /* of the whole chunk */
-    uint32_t is_steep, padding[3]; /* it goes token by token */
+    float b[DIM][TOKENS], k[DIM][TOKENS]; /* the contributions of u and v to the state after the chunk */
+    float z[TOKENS][TOKENS], q[TOKENS][TOKENS];
+    float decay[DIM]; /* of the whole chunk; all negative: it goes token by token */
 };
 static_assert(sizeof(wkv7_chunk) == WKV7_CHUNK_BYTES, "as the host counts it");
 
@@ -119,15 +119,15 @@ struct state_place {
 KERNEL_INLINE void single_token(const cuda_machine *machine, const cuda_wkv7_many &wkv7, chunk_place place,
     uint32_t head, prepare_memory &memory)
 {
-    enum { KEYS = DIM / 2, R = 0, W, K, KK, A };
+    enum { HALF = DIM / 2, R = 0, W, K, KK, A };
     const cuda_run *run = (const cuda_run *)(machine->step + machine->runs_at) + place.run;
-    const uint32_t value = threadIdx.x % DIM, half = threadIdx.x / DIM, first = half * KEYS;
+    const uint32_t value = threadIdx.x % DIM, half = threadIdx.x / DIM, first = half * HALF;
     const uint64_t at = (uint64_t)place.row * wkv7.heads * DIM + head * DIM + value;
     const state_place states(machine, wkv7, __ldcg(&run->slot), head);
     const bool is_new = __ldcg(&run->first) == 0;
-    float state[KEYS];
+    float state[HALF];
 #pragma unroll
-    for (uint32_t i = 0; i < KEYS; i++)
+    for (uint32_t i = 0; i < HALF; i++)
         state[i] = is_new ? 0 : __ldcg(states.before + (first + i) * DIM + value);
     const float v = __ldcg((const float *)wkv7.in[3] + at);
     if (half == 0) {
@@ -141,7 +141,7 @@ KERNEL_INLINE void single_token(const cuda_machine *machine, const cuda_wkv7_man
     __syncthreads();
     float sums[4] = {};
 #pragma unroll
-    for (uint32_t i = 0; i < KEYS; i++)
+    for (uint32_t i = 0; i < HALF; i++)
         sums[i % 4] = fmaf(state[i], memory.left[KK][first + i], sums[i % 4]);
     memory.right[half][value] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
     __syncthreads();
@@ -150,7 +150,7 @@ KERNEL_INLINE void single_token(const cuda_machine *machine, const cuda_wkv7_man
     for (uint32_t i = 0; i < 4; i++)
         sums[i] = 0;
 #pragma unroll
-    for (uint32_t i = 0; i < KEYS; i++) {
+    for (uint32_t i = 0; i < HALF; i++) {
         const uint32_t key = first + i;
         state[i] = fmaf(v, memory.left[K][key], state[i] * memory.left[W][key]);
         state[i] = fmaf(removed, memory.left[KK][key] * memory.left[A][key], state[i]);
@@ -187,15 +187,14 @@ KERNEL_INLINE void scale_tokens(
         y[t] = __fdividef(b, product);
         memory.right[half * TOKENS + t][key] = y[t];
     }
-    float(&after)[TOKENS][DIM] = half ? chunk->k : chunk->b;
+    float *after = half ? chunk->k[key] : chunk->b[key];
 #pragma unroll
-    for (uint32_t t = 0; t < TOKENS; t++)
-        __stcg(&after[t][key], y[t] * product);
+    for (uint32_t t = 0; t < TOKENS; t += 4)
+        __stcg((float4 *)(after + t),
+            make_float4(y[t] * product, y[t + 1] * product, y[t + 2] * product, y[t + 3] * product));
     const bool is_steep = __syncthreads_or(!(product >= LEAST_DECAY)) != 0;
     if (half == 0)
-        __stcg(&chunk->decay[key], product);
-    if (threadIdx.x == 0)
-        __stcg(&chunk->is_steep, (uint32_t)is_steep);
+        __stcg(&chunk->decay[key], is_steep ? -1 : product);
 }
 
 /* All products of a left row with a right one: a thread has two of the left and four of the right. */
@@ -241,7 +240,7 @@ KERNEL_INLINE void solve_column(const prepare_memory &memory, uint32_t column, w
     const uint32_t own = is_square ? column - DIM : column;
     float *triangle = is_square ? &chunk->z[0][own] : &chunk->w[0][own],
           *square = is_square ? &chunk->q[0][own] : &chunk->r[0][own];
-    const uint32_t stride = is_square ? (uint32_t)SQUARE_STRIDE : (uint32_t)DIM;
+    const uint32_t stride = is_square ? (uint32_t)TOKENS : (uint32_t)DIM;
     float solved[TOKENS];
 #pragma unroll
     for (uint32_t t = 0; t < TOKENS; t++) {
@@ -297,116 +296,222 @@ extern "C" __global__ void __launch_bounds__(2 * DIM)
 
 /* ---- One after the other ---- */
 
-/* The values of a chunk, and the vectors that it removes. */
-struct chunk_values {
-    float v[TOKENS][VALUES];
-    float removed[VALUES][SQUARE_STRIDE];
+/*
+ * Tensor cores multiply: rows are the values of a block, columns 16 tokens or the 16 keys of a warp, in two
+ * products of eight columns. Columns and K may be in any order: column n of product i is number 4 (n / 2) +
+ * 2i + n % 2, and lane 4g + c reads numbers 4c .. 4c + 3 of K. So the lane has these numbers of rows g and g
+ * + 8 of all matrices, results become operands where they are, and warps exchange only sums over their keys.
+ *
+ * The serial part of a chunk is W S^T, the exchange of its sums, and the product of their sum with b. While a
+ * warp waits for the exchange, it multiplies R, and v of the next chunk.
+ */
+
+/* 16 rows by 16 columns: the results of two products. */
+struct wkv7_square {
+    float of[2][4];
+
+    /* Four columns of row g or g + 8. */
+    KERNEL_INLINE float4 four(int half) const
+    {
+        return make_float4(of[0][half * 2], of[0][half * 2 + 1], of[1][half * 2], of[1][half * 2 + 1]);
+    }
+
+    KERNEL_INLINE void store(float4 (&to)[2][32]) const
+    {
+        to[0][threadIdx.x % 32] = four(0);
+        to[1][threadIdx.x % 32] = four(1);
+    }
+
+    KERNEL_INLINE void add(const wkv7_square &other)
+    {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            of[i / 4][i % 4] += other.of[i / 4][i % 4];
+    }
 };
 
+/* Four numbers of K of a column, as right operand. */
+struct column_pieces {
+    two_pieces of[4];
+
+    KERNEL_INLINE void cut(const float4 &column)
+    {
+        of[0] = cut_in_two(__float_as_uint(column.x));
+        of[1] = cut_in_two(__float_as_uint(column.y));
+        of[2] = cut_in_two(__float_as_uint(column.z));
+        of[3] = cut_in_two(__float_as_uint(column.w));
+    }
+};
+
+/* A square as left operand, whose columns are two steps of K. */
+struct square_pieces {
+    two_pieces of[2][4];
+
+    KERNEL_INLINE square_pieces(const wkv7_square &square)
+    {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            of[i / 4][i % 4] = cut_in_two(__float_as_uint(square.of[i / 4][i % 2 * 2 + i % 4 / 2]));
+    }
+
+    /* Adds the products of both steps, which may have sums of their own, so that one does not wait for the
+     * other. */
+    KERNEL_INLINE void multiply(const column_pieces &right, float (&first)[4], float (&second)[4]) const
+    {
+        multiply_f32_step(of[0], right.of[0], right.of[1], first);
+        multiply_f32_step(of[1], right.of[2], right.of[3], second);
+    }
+
+    KERNEL_INLINE void multiply(
+        const column_pieces (&right)[2], wkv7_square &first, wkv7_square &second) const
+    {
+        multiply(right[0], first.of[0], second.of[0]);
+        multiply(right[1], first.of[1], second.of[1]);
+    }
+};
+
+/* Columns of a chunk that a thread copies and reads; of the first four there is one for each product. */
+enum { PIECE_W = 0, PIECE_R = 2, PIECE_B = 4, PIECE_K = 6, PIECE_TRIANGLE = 8, PIECES };
+
+struct chunk_stage {
+    float4 pieces[PIECES][CHUNK_THREADS];
+    float decay[DIM];
+    float v[2][TOKENS][VALUES / 2]; /* [half of the values], tokens as place_of_token */
+
+    KERNEL_INLINE void cut(uint32_t piece, column_pieces (&out)[2]) const
+    {
+        out[0].cut(pieces[piece][threadIdx.x]);
+        out[1].cut(pieces[piece + 1][threadIdx.x]);
+    }
+};
+
+/* The sums of each warp over its keys: [value][token], as lanes have them. */
+typedef float4 warp_sums[CHUNK_WARPS][2][32];
+
 struct chunks_memory {
-    wkv7_chunk chunk[2];
-    chunk_values values[2];
+    chunk_stage stages[STAGES];
+    warp_sums removed[2], results[2]; /* of a chunk and the one before it */
 };
 static_assert(sizeof(chunks_memory) == WKV7_CHUNKS_SHARED, "as the host counts it");
 
-/* Starts the copy of a chunk and its values; those of tokens that are not live are zeros. */
-KERNEL_INLINE void fetch_chunk(const wkv7_chunk *from, const float *values, uint32_t row, uint32_t count,
-    wkv7_chunk &chunk, chunk_values &to)
+/* Lanes that read a token each find them in different banks. */
+KERNEL_INLINE uint32_t place_of_token(uint32_t token)
 {
-#pragma unroll 2
-    for (uint32_t i = threadIdx.x; i < sizeof(wkv7_chunk) / 16; i += CHUNK_THREADS)
-        copy_async((uint8_t *)&chunk + i * 16, (const uint8_t *)from + i * 16);
-    const uint32_t token = threadIdx.x / (VALUES / 4), part = threadIdx.x % (VALUES / 4) * 4;
-    if (token < TOKENS)
-        copy_async(
-            &to.v[token][part], values + (token < count ? (uint64_t)token * row + part : 0), token < count);
+    return token % 4 * 4 + token / 4;
 }
 
-/* Sums over KEY_LANES lanes of twice as many values: lane q gets those of number q. Each step halves the
- * values of a lane. */
-template <int DISTANCE>
-KERNEL_INLINE void sum_and_share(float (&first)[TOKENS], float (&second)[TOKENS], uint32_t q)
-{
-    static_assert(KEY_LANES == TOKENS, "a lane for each token");
-    const bool upper = q & DISTANCE;
-#pragma unroll
-    for (int i = 0; i < DISTANCE; i++) {
-        const float other = __shfl_xor_sync(~0u, upper ? first[i] : first[i + DISTANCE], DISTANCE),
-                    another = __shfl_xor_sync(~0u, upper ? second[i] : second[i + DISTANCE], DISTANCE);
-        first[i] = (upper ? first[i + DISTANCE] : first[i]) + other;
-        second[i] = (upper ? second[i + DISTANCE] : second[i]) + another;
+/* A thread's part of a block's work. */
+struct chunk_lane {
+    uint32_t warp, lane, g, c;
+    uint32_t column; /* of the first product; that of the second is two more */
+    uint32_t key;    /* the first of four */
+
+    KERNEL_INLINE chunk_lane()
+        : warp(threadIdx.x / 32), lane(threadIdx.x % 32), g(lane / 4), c(lane % 4), column(g / 2 * 4 + g % 2),
+          key(warp * KEYS + c * 4)
+    {
     }
-    if constexpr (DISTANCE > 1)
-        sum_and_share<DISTANCE / 2>(first, second, q);
-}
+};
 
-KERNEL_INLINE float dot_four(float4 x, float4 y)
+/* Starts the copy of a chunk and its values, zeros for tokens that are not live; none are if there is no such
+ * chunk. */
+KERNEL_INLINE void fetch_chunk(const chunk_lane &own, const wkv7_chunk *chunk, const float *values,
+    uint32_t row, uint32_t count, chunk_stage &stage)
 {
-    return fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, x.w * y.w)));
-}
-
-KERNEL_INLINE void add_product(float factor, float4 x, float4 &sum)
-{
-    sum.x = fmaf(factor, x.x, sum.x);
-    sum.y = fmaf(factor, x.y, sum.y);
-    sum.z = fmaf(factor, x.z, sum.z);
-    sum.w = fmaf(factor, x.w, sum.w);
-}
-
-/* The state of a value after a chunk; the result of token q. */
-KERNEL_INLINE float step_chunk(
-    const wkv7_chunk &chunk, chunk_values &values, uint32_t value, uint32_t q, float4 &state)
-{
-    float removals[TOKENS], results[TOKENS];
+    const uint32_t thread = threadIdx.x;
+    const bool on = count > 0;
 #pragma unroll
-    for (uint32_t t = 0; t < TOKENS; t++) {
-        removals[t] = dot_four(state, *(const float4 *)&chunk.w[t][q * 4]);
-        results[t] = dot_four(state, *(const float4 *)&chunk.r[t][q * 4]);
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t column = own.column + i * 2;
+        copy_async(&stage.pieces[PIECE_W + i][thread], &chunk->w[column][own.key], on);
+        copy_async(&stage.pieces[PIECE_R + i][thread], &chunk->r[column][own.key], on);
+        copy_async(&stage.pieces[PIECE_B + i][thread], &chunk->b[own.warp * KEYS + column][own.c * 4], on);
+        copy_async(&stage.pieces[PIECE_K + i][thread], &chunk->k[own.warp * KEYS + column][own.c * 4], on);
     }
-    sum_and_share<TOKENS / 2>(removals, results, q);
-    float removed = removals[0], result = results[0];
-    float v[TOKENS];
-#pragma unroll
-    for (uint32_t s = 0; s < TOKENS; s++)
-        v[s] = values.v[s][value];
-#pragma unroll
-    for (uint32_t s = 0; s < TOKENS; s += 4) {
-        const float4 four = make_float4(v[s], v[s + 1], v[s + 2], v[s + 3]);
-        removed += dot_four(*(const float4 *)&chunk.z[q][s], four);
-        result += dot_four(*(const float4 *)&chunk.q[q][s], four);
+    /* Two warps multiply v by Z, two by Q, eight columns each. */
+    const float(&square)[TOKENS][TOKENS] = own.warp < 2 ? chunk->z : chunk->q;
+    copy_async(&stage.pieces[PIECE_TRIANGLE][thread], &square[own.column + own.warp % 2 * 2][own.c * 4], on);
+    if (thread < TOKENS * VALUES / 4) {
+        const uint32_t token = thread / (VALUES / 4), part = thread % (VALUES / 4);
+        copy_async(&stage.v[part / 2][place_of_token(token)][part % 2 * 4],
+            values + (token < count ? (uint64_t)token * row + part * 4 : 0), token < count);
+    } else if (thread < TOKENS * VALUES / 4 + DIM / 4) {
+        const uint32_t key = (thread - TOKENS * VALUES / 4) * 4;
+        copy_async(&stage.decay[key], &chunk->decay[key], on);
     }
-    values.removed[value][q] = removed;
-    __syncwarp();
-    const float4 decay = *(const float4 *)&chunk.decay[q * 4];
-    state = make_float4(state.x * decay.x, state.y * decay.y, state.z * decay.z, state.w * decay.w);
-    float4 other = make_float4(0, 0, 0, 0);
-#pragma unroll
-    for (uint32_t t = 0; t < TOKENS; t += 4) {
-        const float4 u = *(const float4 *)&values.removed[value][t];
-        const float removals_of[4] = {u.x, u.y, u.z, u.w};
-#pragma unroll
-        for (uint32_t i = 0; i < 4; i++) {
-            add_product(removals_of[i], *(const float4 *)&chunk.b[t + i][q * 4], state);
-            add_product(v[t + i], *(const float4 *)&chunk.k[t + i][q * 4], other);
-        }
-    }
-    state = make_float4(state.x + other.x, state.y + other.y, state.z + other.z, state.w + other.w);
-    return result;
 }
 
-KERNEL_INLINE float sum_of_keys(float x)
-{
+/* The part of a chunk that does not need its state. */
+struct chunk_ahead {
+    column_pieces w[2];
+    float4 decay;
+    wkv7_square added; /* to the state, by v */
+    float triangle[4]; /* the warp's columns of Z v or Q v */
+
+    KERNEL_INLINE bool is_steep() const { return decay.x < 0; }
+
+    KERNEL_INLINE void load(const chunk_lane &own, const chunk_stage &stage)
+    {
+        column_pieces k[2], square;
+        wkv7_square v;
+        decay = *(const float4 *)&stage.decay[own.key];
+        stage.cut(PIECE_W, w);
+        stage.cut(PIECE_K, k);
+        square.cut(stage.pieces[PIECE_TRIANGLE][threadIdx.x]);
 #pragma unroll
-    for (int distance = 1; distance < KEY_LANES; distance *= 2)
-        x += __shfl_xor_sync(~0u, x, distance);
-    return x;
+        for (uint32_t i = 0; i < 8; i++)
+            v.of[i / 4][i % 4] = stage.v[i % 4 / 2][(i / 4 * 2 + i % 2) * 4 + own.c][own.g];
+        const square_pieces left(v);
+        added = {};
+        left.multiply(k, added, added);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            triangle[i] = 0;
+        left.multiply(square, triangle, triangle);
+    }
+
+    /* The triangle where it belongs, zeros elsewhere: the first warp that has columns of it is `warp`. */
+    KERNEL_INLINE wkv7_square triangle_of(const chunk_lane &own, uint32_t warp) const
+    {
+        wkv7_square out;
+#pragma unroll
+        for (uint32_t i = 0; i < 8; i++)
+            out.of[i / 4][i % 4] = own.warp == warp + i / 4 ? triangle[i % 4] : 0;
+        return out;
+    }
+};
+
+/* The vectors that a chunk removes, from the sums of all warps. */
+KERNEL_INLINE wkv7_square sum_removed(const chunk_lane &own, const warp_sums &sums)
+{
+    wkv7_square out;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float4 a = sums[0][i][own.lane], b = sums[1][i][own.lane], c = sums[2][i][own.lane],
+                     d = sums[3][i][own.lane];
+        out.of[0][i * 2] = (a.x + b.x) + (c.x + d.x);
+        out.of[0][i * 2 + 1] = (a.y + b.y) + (c.y + d.y);
+        out.of[1][i * 2] = (a.z + b.z) + (c.z + d.z);
+        out.of[1][i * 2 + 1] = (a.w + b.w) + (c.w + d.w);
+    }
+    return out;
 }
 
-/* The same token by token, with inputs from memory; `at` is of the lane's four keys of the first token. */
-KERNEL_INLINE float step_tokens(const cuda_wkv7_many &wkv7, uint64_t at, uint32_t row, uint32_t count,
-    const chunk_values &values, uint32_t value, uint32_t q, float4 &state)
+/* Sum over the keys of a warp of row g or g + 8. */
+KERNEL_INLINE float sum_of_keys(float4 x, float4 y)
 {
-    float result = 0;
+    float sum = fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, x.w * y.w)));
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    return sum + __shfl_xor_sync(~0u, sum, 2);
+}
+
+/* A chunk token by token, with inputs from memory; `at` is of the first token and the lane's first key. */
+KERNEL_INLINE void step_tokens(const chunk_lane &own, const cuda_wkv7_many &wkv7, uint64_t at, uint32_t row,
+    uint32_t count, const chunk_stage &stage, warp_sums &removed_sums, warp_sums &result_sums,
+    wkv7_square &state)
+{
+    float(*removed)[CHUNK_WARPS][VALUES] = (float(*)[CHUNK_WARPS][VALUES])removed_sums; /* [token] */
+    float(*results)[TOKENS] = (float(*)[TOKENS])result_sums[own.warp];                  /* [value] */
 #pragma unroll 1
     for (uint32_t t = 0; t < count; t++, at += row) {
         const float4 r = __ldcg((const float4 *)((const float *)wkv7.in[0] + at)),
@@ -414,65 +519,142 @@ KERNEL_INLINE float step_tokens(const cuda_wkv7_many &wkv7, uint64_t at, uint32_
                      k = __ldcg((const float4 *)((const float *)wkv7.in[2] + at)),
                      kk = __ldcg((const float4 *)((const float *)wkv7.in[4] + at)),
                      a = __ldcg((const float4 *)((const float *)wkv7.in[5] + at));
-        const float removed = -sum_of_keys(dot_four(state, kk));
-        state = make_float4(state.x * w.x, state.y * w.y, state.z * w.z, state.w * w.w);
-        add_product(values.v[t][value], k, state);
-        add_product(removed, make_float4(kk.x * a.x, kk.y * a.y, kk.z * a.z, kk.w * a.w), state);
-        const float y = sum_of_keys(dot_four(state, r));
-        result = t == q ? y : result;
+        const float decays[4] = {w.x, w.y, w.z, w.w}, keys[4] = {k.x, k.y, k.z, k.w},
+                    replaced[4] = {kk.x * a.x, kk.y * a.y, kk.z * a.z, kk.w * a.w};
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float sum = sum_of_keys(state.four(half), kk);
+            if (own.c == 0)
+                removed[t][own.warp][half * 8 + own.g] = sum;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint32_t value = half * 8 + own.g;
+            const float sum = (removed[t][0][value] + removed[t][1][value]) +
+                              (removed[t][2][value] + removed[t][3][value]),
+                        v = stage.v[half][place_of_token(t)][own.g];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float &s = state.of[i / 2][half * 2 + i % 2];
+                s = fmaf(-sum, replaced[i], fmaf(v, keys[i], s * decays[i]));
+            }
+            const float y = sum_of_keys(state.four(half), r);
+            if (own.c == 0)
+                results[value][t] = y;
+        }
     }
-    return result;
+}
+
+/* A thread stores two tokens' results of a value. */
+KERNEL_INLINE void store_results(const warp_sums &sums, float *out, uint32_t row, uint32_t count)
+{
+    const uint32_t value = threadIdx.x / (TOKENS / 2), token = threadIdx.x % (TOKENS / 2) * 2;
+    float2 of[CHUNK_WARPS];
+#pragma unroll
+    for (int i = 0; i < CHUNK_WARPS; i++)
+        of[i] = ((const float2 *)sums[i])[threadIdx.x];
+    out += (uint64_t)token * row + value;
+    if (token < count)
+        __stcg(out, (of[0].x + of[1].x) + (of[2].x + of[3].x));
+    if (token + 1 < count)
+        __stcg(out + row, (of[0].y + of[1].y) + (of[2].y + of[3].y));
 }
 
 /* The values of a block, over all tokens of a run whose first chunk is number `index`. */
 KERNEL_INLINE void step_run(const cuda_machine *machine, const cuda_wkv7_many &wkv7, const cuda_run *run,
     uint32_t index, uint32_t count, chunks_memory &memory)
 {
-    constexpr uint32_t blocks = DIM / VALUES;
+    constexpr uint32_t blocks = DIM / VALUES, stages_ahead = STAGES - 1, tokens_ahead = stages_ahead * TOKENS;
+    const chunk_lane own;
     const uint32_t heads = wkv7.heads, row = heads * DIM, head = blockIdx.x / blocks,
-                   first_value = blockIdx.x % blocks * VALUES, value = threadIdx.x / KEY_LANES,
-                   q = threadIdx.x % KEY_LANES;
+                   first_value = blockIdx.x % blocks * VALUES;
     const wkv7_chunk *chunk = (const wkv7_chunk *)wkv7.chunks + (uint64_t)index * heads + head;
     const uint64_t first = (uint64_t)__ldcg(&run->first_row) * row + head * DIM;
     const float *values = (const float *)wkv7.in[3] + first + first_value;
-    fetch_chunk(chunk, values, row, count, memory.chunk[0], memory.values[0]);
-    copy_commit();
+#pragma unroll
+    for (uint32_t i = 0; i < stages_ahead; i++) {
+        fetch_chunk(own, chunk, values, row, count > i * TOKENS ? count - i * TOKENS : 0, memory.stages[i]);
+        copy_commit();
+        chunk += heads;
+        values += (uint64_t)TOKENS * row;
+    }
 
     const state_place states(machine, wkv7, __ldcg(&run->slot), head);
-    const uint32_t place = q * 4 * DIM + first_value + value;
-    const float *before = states.before + place;
-    float *after = states.after + place;
-    float4 state = make_float4(0, 0, 0, 0);
-    if (__ldcg(&run->first) != 0)
-        state = make_float4(
-            __ldcg(before), __ldcg(before + DIM), __ldcg(before + 2 * DIM), __ldcg(before + 3 * DIM));
+    const uint32_t place = own.key * DIM + first_value + own.g;
+    const bool is_new = __ldcg(&run->first) == 0;
+    wkv7_square state;
+#pragma unroll
+    for (uint32_t i = 0; i < 8; i++)
+        state.of[i / 4][i % 4] =
+            is_new ? 0 : __ldcg(states.before + place + (i / 4 * 2 + i % 2) * DIM + i % 4 / 2 * 8);
+    copy_wait<stages_ahead - 1>();
+    __syncthreads();
+    chunk_ahead ahead;
+    ahead.load(own, memory.stages[0]);
 
-    float *out = (float *)wkv7.out + first + first_value + value + (uint64_t)q * row;
-    uint32_t half = 0;
+    float *out = (float *)wkv7.out + first + first_value;
+    uint32_t now = 0, next = 1, free = stages_ahead, half = 0;
 #pragma unroll 1
     for (uint32_t token = 0; token < count; token += TOKENS, half ^= 1) {
-        chunk += heads;
-        if (token + TOKENS < count)
-            fetch_chunk(chunk, values + (uint64_t)(token + TOKENS) * row, row, count - token - TOKENS,
-                memory.chunk[half ^ 1], memory.values[half ^ 1]);
+        const chunk_stage &stage = memory.stages[now];
+        const uint32_t live = min(count - token, (uint32_t)TOKENS);
+        const bool is_steep = ahead.is_steep();
+        const square_pieces before(state);
+        if (is_steep) {
+            step_tokens(own, wkv7, first + (uint64_t)token * row + own.key, row, live, stage,
+                memory.removed[half], memory.results[half], state);
+        } else {
+            wkv7_square sums = ahead.triangle_of(own, 0), others = {};
+            before.multiply(ahead.w, sums, others);
+            sums.add(others);
+            sums.store(memory.removed[half][own.warp]);
+        }
+        copy_wait<stages_ahead - 2>(); /* the next chunk is there */
+        __syncthreads();
+
+        /* All of this also after a steep chunk, without effect, so that there is one stream of instructions.
+         */
+        const wkv7_square removed = sum_removed(own, memory.removed[half]);
+        column_pieces r[2], b[2];
+        stage.cut(PIECE_R, r);
+        stage.cut(PIECE_B, b);
+        const wkv7_square triangle = ahead.triangle_of(own, 2), added = ahead.added;
+        const float4 decay = ahead.decay;
+        fetch_chunk(own, chunk, values, row, count > token + tokens_ahead ? count - token - tokens_ahead : 0,
+            memory.stages[free]);
         copy_commit();
-        copy_wait<1>();
-        __syncthreads();
-        const float y = memory.chunk[half].is_steep
-                            ? step_tokens(wkv7, first + (uint64_t)token * row + q * 4, row,
-                                  min(count - token, (uint32_t)TOKENS), memory.values[half], value, q, state)
-                            : step_chunk(memory.chunk[half], memory.values[half], value, q, state);
-        if (token + q < count)
-            __stcg(out + (uint64_t)token * row, y);
-        __syncthreads();
+        wkv7_square results = triangle, from_first = added, from_second = {};
+        before.multiply(r, results, results);
+        square_pieces(removed).multiply(b, from_first, from_second);
+        ahead.load(own, memory.stages[next]);
+        if (!is_steep) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const float factor = i / 4 ? (i % 2 ? decay.w : decay.z) : i % 2 ? decay.y : decay.x;
+                float &s = state.of[i / 4][i % 4];
+                s = fmaf(s, factor, from_first.of[i / 4][i % 4]) + from_second.of[i / 4][i % 4];
+            }
+            results.store(memory.results[half][own.warp]);
+        }
+        if (token > 0)
+            store_results(memory.results[half ^ 1], out + (uint64_t)(token - TOKENS) * row, row, TOKENS);
+        chunk += heads;
+        values += (uint64_t)TOKENS * row;
+        free = now;
+        now = next;
+        next = next + 1 == STAGES ? 0 : next + 1;
     }
-    __stcg(after, state.x);
-    __stcg(after + DIM, state.y);
-    __stcg(after + 2 * DIM, state.z);
-    __stcg(after + 3 * DIM, state.w);
+    copy_wait<0>(); /* the next run writes to the same places */
+    __syncthreads();
+    const uint32_t last = (count - 1) / TOKENS * TOKENS;
+    store_results(memory.results[half ^ 1], out + (uint64_t)last * row, row, count - last);
+#pragma unroll
+    for (uint32_t i = 0; i < 8; i++)
+        __stcg(states.after + place + (i / 4 * 2 + i % 2) * DIM + i % 4 / 2 * 8, state.of[i / 4][i % 4]);
 }
 
-extern "C" __global__ void __launch_bounds__(CHUNK_THREADS, 1)
+extern "C" __global__ void __launch_bounds__(CHUNK_THREADS, 2)
     salvo_wkv7_chunks(const cuda_machine *machine, const __grid_constant__ cuda_wkv7_many wkv7)
 {
     DYNAMIC_SHARED(shared);
