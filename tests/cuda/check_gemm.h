@@ -5,6 +5,8 @@
 
 #include "cuda/check_device.h"
 
+#include <memory>
+
 /* ---- The kernels ---- */
 
 typedef void gemm_kernel(const cuda_machine *, const cuda_gemm);
@@ -222,6 +224,9 @@ struct gemm_case {
     float cap = 0;
     bool rounds = false; /* its result */
     cuda_room room = {MOST_SHARED, 1};
+    std::vector<uint32_t> widths = {}; /* columns of each matmul; empty: `columns` */
+
+    uint32_t columns_of(size_t matmul) const { return widths.empty() ? columns : widths[matmul]; }
 };
 
 inline std::string gemm_name(const gemm_case &c)
@@ -229,8 +234,10 @@ inline std::string gemm_name(const gemm_case &c)
     std::string name = "gemm";
     for (size_t i = 0; i < c.types.size(); i++)
         name += std::string(" ") + tensor_type_info(c.types[i])->name + "[" + std::to_string(c.rows[i]) + "]";
-    name += " K " + std::to_string(c.columns) + " T " + std::to_string(c.tokens) + " of " +
-            std::to_string(c.capacity);
+    name += " K";
+    for (size_t i = 0; i < (c.widths.empty() ? 1 : c.widths.size()); i++)
+        name += " " + std::to_string(c.columns_of(i));
+    name += " T " + std::to_string(c.tokens) + " of " + std::to_string(c.capacity);
     name += c.glu ? " glu" : "";
     name += c.bias ? " bias" : "";
     name += c.accumulate ? " accumulate" : "";
@@ -248,23 +255,26 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
     if (c.of_outputs)
         runs.push_back({1, 0, 1, LOGITS_NONE});
     test_machine machine(runs, 2, 1024, 1);
-    test_packed_input x(rounding, random.vector((size_t)c.tokens * c.columns), c.tokens, c.capacity,
-        c.columns, c.of_outputs ? c.tokens : (uint32_t)EARLY_POSITIONS, c.room.warpgroups);
-    x.packed_input.fine = c.of_outputs;
-
+    std::vector<std::unique_ptr<test_packed_input>> inputs; /* a glu has one */
     std::vector<test_matrix *> matrices;
     std::vector<std::vector<float>> biases, before;
     std::vector<device_array<float> *> bias_arrays, outs;
     cuda_gemm gemm = {};
     gemm.token_rows = machine.token_rows();
-    gemm.packed_input = x.packed_input;
     gemm.count = (uint32_t)c.types.size();
     gemm.glu = c.glu;
     gemm.rows = c.of_outputs ? ROWS_OUTPUTS : ROWS_TOKENS;
     const uint32_t tile_rows_per_block = 1 + random.below(5);
     for (size_t i = 0; i < c.types.size(); i++) {
+        const uint32_t columns = c.columns_of(i);
+        if (!c.glu || i == 0)
+            inputs.push_back(std::make_unique<test_packed_input>(rounding,
+                random.vector((size_t)c.tokens * columns), c.tokens, c.capacity, columns,
+                c.of_outputs ? c.tokens : (uint32_t)EARLY_POSITIONS, c.room.warpgroups));
+        gemm.inputs[i] = inputs.back()->packed_input;
+        gemm.inputs[i].fine = c.of_outputs;
         matrices.push_back(new test_matrix(
-            random, c.types[i], c.rows[i], c.columns, c.glu ? tile_rows_per_block : 1 + random.below(5)));
+            random, c.types[i], c.rows[i], columns, c.glu ? tile_rows_per_block : 1 + random.below(5)));
         biases.push_back(random.vector(c.rows[i]));
         before.push_back(random.vector((size_t)c.capacity * c.rows[i]));
         bias_arrays.push_back(new device_array<float>(biases[i]));
@@ -296,7 +306,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         first.push_back(out);
         std::vector<double> reference(c.rows[i]);
         for (uint32_t t = 0; t < c.tokens; t++) {
-            const float *row = x.rounded.data() + (size_t)t * c.columns;
+            const float *row = inputs[i]->rounded.data() + (size_t)t * c.columns_of(i);
             double spread = 0;
             for (uint32_t n = 0; n < c.rows[i]; n++) {
                 double value = reference_dot(*matrices[i], n, row, spread) + (c.bias ? biases[i][n] : 0);
@@ -458,10 +468,21 @@ inline void check_gemms(checks &results)
         check_gemm(results, {{type}, {17}, 333, 20, 40}, seed++);
     }
     /* Several at once, of several types. */
-    check_gemm(results,
-        {{TYPE_Q4_K, TYPE_Q6_K, TYPE_Q4_0, TYPE_Q2_K, TYPE_Q8_0}, {40, 72, 8, 33, 64}, 512, 13, 16}, seed++);
+    check_gemm(results, {{TYPE_Q4_K, TYPE_Q6_K, TYPE_Q4_0, TYPE_Q2_K}, {40, 72, 8, 33}, 512, 13, 16}, seed++);
+    check_gemm(results, {{TYPE_Q8_0, TYPE_Q5_K}, {64, 17}, 512, 13, 16}, seed++);
     check_gemm(results, {{TYPE_Q4_K, TYPE_Q6_K, TYPE_Q8_0}, {40, 72, 8}, 256, 33, 64, 0, true, true}, seed++);
     check_gemm(results, {{TYPE_F32, TYPE_BF16}, {40, 72}, 200, 18, 32, 0, true, true}, seed++);
+    /* Inputs of different lengths, more and fewer parts than a block has pairs of warps. */
+    for (enum tensor_type type : {TYPE_F16, TYPE_BF16, TYPE_F32}) {
+        check_gemm(results,
+            {{type, type, type, type}, {40, 72, 33, 8}, 0, 21, 40, 0, true, true, false, ACTIVATION_TANH, 0,
+                false, {MOST_SHARED, 1}, {64, 1200, 100, 320}},
+            seed++);
+        check_gemm(results,
+            {{type, type}, {40, 72}, 0, 70, 256, 0, false, false, false, 0, 0, false, {MOST_SHARED, 1},
+                {900, 96}},
+            seed++);
+    }
     /* Activations, softcap, bias and addition after the sum. */
     for (uint32_t activation = ACTIVATION_TANH; activation < ACTIVATION_COUNT; activation++)
         check_gemm(results, {{TYPE_Q8_0}, {40}, 128, 3, 16, 0, true, false, false, activation}, seed++);
@@ -505,7 +526,6 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
     std::vector<test_matrix *> matrices;
     cuda_gemm gemm = {};
     gemm.token_rows = machine.token_rows();
-    gemm.packed_input = x.packed_input;
     gemm.count = (uint32_t)types.size();
     gemm.glu = glu ? ACTIVATION_SILU : ACTIVATION_NONE;
     gemm.rows = ROWS_TOKENS;
@@ -515,6 +535,7 @@ inline void time_gemm(const char *what, const std::vector<enum tensor_type> &typ
         const uint32_t tile_rows = (rows[i] + 7) / 8;
         matrices.push_back(new test_matrix(random, types[i], rows[i], columns, (tile_rows + 131) / 132));
         outs.push_back(new device_array<float>((size_t)capacity * rows[i]));
+        gemm.inputs[i] = x.packed_input;
         gemm.matmuls[i] = {matrices[i]->matrix, 0, outs[i]->address, ACTIVATION_NONE, 0, 0};
         bytes += (double)cuda_matrix_bytes(&matrices[i]->matrix);
         products += (double)rows[i] * columns * tokens;

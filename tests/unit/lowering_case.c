@@ -106,8 +106,8 @@ static void write_group(
                     : ",",
             op_infos[op->kind].name, op->kind == OP_GLU && group->glu && i + 1 == group->op_count ? "!" : "");
     }
-    if (group->rounded != NO_BUFFER)
-        write_text(text, ">%s:%s%s", name_of(program, group->rounded), roundings[group->rounding],
+    for (uint32_t i = 0; group->kind == GROUP_ROWS && i < group->rounded_count; i++)
+        write_text(text, ">%s:%s%s", name_of(program, group->rounded_inputs[i]), roundings[group->rounding],
             group->fine ? "+fine" : "");
     for (uint32_t i = 0; single && group->kind == GROUP_MATMUL && i < group->rounded_count; i++)
         write_text(text, "%s%s%s", i ? "," : ";", name_of(program, group->rounded_inputs[i]),
@@ -181,7 +181,14 @@ void check_lowering(make_ops *make, const struct lowering_options *options, cons
 
 void check_groups(make_ops *make, const uint32_t *capacity, uint32_t max_rounded, const char *expected)
 {
-    struct lowering_options options = {.max_rounded = max_rounded};
+    struct lowering_options options = {.max_rounded = max_rounded, .max_batch_inputs = 1};
     memcpy(options.capacity, capacity, sizeof options.capacity);
+    check_lowering(make, &options, expected);
+}
+
+void check_batch_groups(make_ops *make, uint32_t max_inputs, const char *expected)
+{
+    struct lowering_options options = {.max_rounded = 1, .max_batch_inputs = max_inputs};
+    memcpy(options.capacity, many_tokens, sizeof options.capacity);
     check_lowering(make, &options, expected);
 }

@@ -42,5 +42,7 @@ void check_lowering(make_ops *make, const struct lowering_options *options, cons
 
 /* Without fused groups. */
 void check_groups(make_ops *make, const uint32_t *capacity, uint32_t max_rounded, const char *expected);
+/* The same for many tokens, whose matmuls have up to `max_inputs` different inputs in a group. */
+void check_batch_groups(make_ops *make, uint32_t max_inputs, const char *expected);
 
 #endif

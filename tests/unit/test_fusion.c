@@ -5,9 +5,9 @@
 #include "lowering_case.h"
 
 static const struct lowering_options softcaps = {
-    {1, 1, 1}, .max_rounded = MAX_ROUNDED, .softcaps_in_matmuls = true};
+    {1, 1, 1}, .max_rounded = MAX_ROUNDED, .max_batch_inputs = 1, .softcaps_in_matmuls = true};
 static const struct lowering_options projects = {
-    {1, 1, 1}, .max_rounded = MAX_ROUNDED, .projects_attention = true};
+    {1, 1, 1}, .max_rounded = MAX_ROUNDED, .max_batch_inputs = 1, .projects_attention = true};
 
 #define END " matmul[select_rows|matmul;o+fine] sample[sample]"
 
@@ -158,7 +158,7 @@ static void inputs_of_matmuls_have_parts(void **state)
 {
     (void)state;
     static struct gguf_model file;
-    const struct lowering_options options = {{1, 1, 1}, .max_rounded = MAX_ROUNDED};
+    const struct lowering_options options = {{1, 1, 1}, .max_rounded = MAX_ROUNDED, .max_batch_inputs = 1};
     struct arena tables = {0};
     struct plan plan;
     struct matmul_inputs inputs;

@@ -595,6 +595,35 @@ static void rounded_inputs_are_limited(void **state)
         "matmul[matmul;b] matmul[matmul;c] matmul[matmul;b] rows[add,add,add,add,add]" SINGLE_END);
 }
 
+/* The rows before the matmuls of a batch round all inputs. */
+static void inputs_of_a_batch_are_limited(void **state)
+{
+    (void)state;
+    check_batch_groups(make_many_inputs, 4,
+        "rows[embed,rms_norm,softcap,rms_norm,softcap,rms_norm,softcap>x:q8>a:q8>b:q8>c:q8] "
+        "matmul[matmul,matmul,matmul,matmul,matmul] rows[add,add,add,add,add]" BATCH_END);
+    check_batch_groups(make_many_inputs, 3,
+        "rows[embed,rms_norm,softcap,rms_norm,softcap,rms_norm,softcap>x:q8>a:q8>b:q8] "
+        "matmul[matmul,matmul,matmul] rows[>c:q8>b:q8] matmul[matmul,matmul] "
+        "rows[add,add,add,add,add]" BATCH_END);
+}
+
+/* Matmuls of a batch that differ in rounding, or of which one reads the result of another. */
+static void inputs_of_a_batch_are_alike(void **state)
+{
+    (void)state;
+    check_batch_groups(make_other_rounding_is_another_input, 4,
+        "rows[embed>x:q8] matmul[matmul] rows[>x:f32] matmul[matmul] rows[>x:f16] matmul[matmul] "
+        "rows[add,add,add]" BATCH_END);
+    check_batch_groups(make_fine_and_coarse_inputs_run_together, 4,
+        "rows[embed,rms_norm>x:q8] matmul[matmul] rows[>a:q8+fine] matmul[matmul] "
+        "rows[add,add,add]" BATCH_END);
+    check_batch_groups(make_matmul_waits_for_its_input, 4,
+        "rows[embed>x:q8] matmul[matmul] rows[>a:q8] matmul[matmul] rows[add]" BATCH_END);
+    check_batch_groups(make_conflict_with_an_earlier_one, 4,
+        "rows[embed>x:q8] matmul[matmul,matmul] rows[>a:q8] matmul[matmul] rows[add,add]" BATCH_END);
+}
+
 /* An input is rounded once, however many matmuls use it. */
 static void equal_inputs_are_rounded_once(void **state)
 {
@@ -619,7 +648,7 @@ static void groups_are_described(void **state)
     for (int batch = 0; batch < 2; batch++) {
         struct arena tables = {0};
         struct plan plan;
-        struct lowering_options options = {.max_rounded = MAX_ROUNDED};
+        struct lowering_options options = {.max_rounded = MAX_ROUNDED, .max_batch_inputs = 1};
         memcpy(options.capacity, batch ? many_tokens : one_token, sizeof options.capacity);
         struct program *program =
             lower_case(make_glu_is_applied_on_the_way_out, model_open(&file), &options, &tables, &plan);
@@ -645,7 +674,7 @@ static void private_buffers_have_places(void **state)
     static struct gguf_model file;
     struct arena tables = {0};
     struct plan plan;
-    const struct lowering_options options = {{1, 1, 1}, .max_rounded = MAX_ROUNDED};
+    const struct lowering_options options = {{1, 1, 1}, .max_rounded = MAX_ROUNDED, .max_batch_inputs = 1};
     make_file(&file);
     struct program *program =
         lower_case(make_chain_of_private_results, model_open(&file), &options, &tables, &plan);
@@ -716,6 +745,8 @@ int main(void)
         cmocka_unit_test(recurrence_right_behind_another),
         cmocka_unit_test(ops_over_outputs_stay_outside),
         cmocka_unit_test(rounded_inputs_are_limited),
+        cmocka_unit_test(inputs_of_a_batch_are_limited),
+        cmocka_unit_test(inputs_of_a_batch_are_alike),
         cmocka_unit_test(equal_inputs_are_rounded_once),
         cmocka_unit_test(groups_are_described),
         cmocka_unit_test(private_buffers_have_places),

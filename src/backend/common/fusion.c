@@ -60,7 +60,7 @@ static bool can_join_softcap(
 {
     const struct op *op = &program->ops[softcap->first_op];
     return matmul->kind == GROUP_MATMUL && matmul->matmuls == 1 && softcap->kind == GROUP_ROWS &&
-           softcap->op_count == 1 && softcap->rounded == NO_BUFFER && op->kind == OP_SOFTCAP &&
+           softcap->op_count == 1 && softcap->rounded_count == 0 && op->kind == OP_SOFTCAP &&
            op[-1].out == op->out;
 }
 

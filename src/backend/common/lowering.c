@@ -1,6 +1,6 @@
 /*
- * From ops to groups. Consecutive row ops form one group. Matmuls of the same input form one group, which
- * also applies the glu of a feed-forward; matmuls of a single token may have different inputs.
+ * From ops to groups. Consecutive row ops form one group. Consecutive matmuls form one group, which also
+ * applies the glu of a feed-forward; the backend limits the number of their different inputs.
  *
  * A row group of a single token would leave all threads but one idle. Row ops whose results are read only by
  * the next matmuls or attention run inside the tasks of that group: every thread computes the norm itself,
@@ -22,7 +22,7 @@ struct lowering {
     const struct program *program;
     struct plan *plan;
     bool single;
-    uint32_t max_rounded;
+    uint32_t max_inputs; /* of one group of matmuls */
     bool *shared; /* [buffers]: written by an op that does not run inside, so that it cannot be private */
 };
 
@@ -54,28 +54,26 @@ static uint32_t end_of_row_chain(const struct lowering *lowering, uint32_t first
 /* Adds the input of a matmul to the rounded inputs of the group; false when there are too many. */
 static bool find_rounded_input(const struct lowering *lowering, const struct op *op, struct group *group)
 {
-    if (op->matmul.rounding != ROUNDING_Q8 ||
+    if ((lowering->single && op->matmul.rounding != ROUNDING_Q8) ||
         buffer_is_among(op->inputs[1], group->rounded_inputs, group->rounded_count))
         return true;
-    if (group->rounded_count == lowering->max_rounded)
+    if (group->rounded_count == lowering->max_inputs)
         return false;
     group->fine_inputs |= (uint32_t)op->matmul.fine << group->rounded_count;
     group->rounded_inputs[group->rounded_count++] = op->inputs[1];
     return true;
 }
 
-/* Whether a matmul can join the group that begins with op `first`. In a batch all share one rounded input.
- * For a single token every thread has all inputs, so any input will do that no matmul of the group writes. */
+/* Whether a matmul can join the group that begins with op `first`: no matmul of the group writes a buffer
+ * that another one reads or writes. In a batch all inputs are rounded alike. */
 static bool can_join(const struct lowering *lowering, uint32_t first, uint32_t op, struct group *group)
 {
     const struct op *ops = lowering->program->ops;
     if (ops[op].kind != OP_MATMUL || ops[op].rows != ops[first].rows)
         return false;
-    if (!lowering->single) {
-        return ops[op].inputs[1] == ops[first].inputs[1] &&
-               ops[op].matmul.rounding == ops[first].matmul.rounding &&
-               ops[op].matmul.fine == ops[first].matmul.fine;
-    }
+    if (!lowering->single && (ops[op].matmul.rounding != ops[first].matmul.rounding ||
+                                 ops[op].matmul.fine != ops[first].matmul.fine))
+        return false;
     for (uint32_t i = first; i < op; i++) {
         if (ops[i].out == ops[op].inputs[1] || ops[i].out == ops[op].out || ops[i].inputs[1] == ops[op].out)
             return false;
@@ -201,20 +199,20 @@ static void add_rows(struct lowering *lowering, uint32_t first, uint32_t end)
     add_group(lowering, (struct group){.kind = GROUP_ROWS,
                             .rows = lowering->program->ops[first].rows,
                             .first_op = first,
-                            .op_count = end - first,
-                            .rounded = NO_BUFFER});
+                            .op_count = end - first});
 }
 
-/* In a batch the input of matmuls is rounded once per row, by the row group before them or a row group of its
- * own. */
+/* In a batch the inputs of matmuls are rounded once per row, by the row group before them or a row group of
+ * their own. */
 static void round_before(struct lowering *lowering, const struct group *matmul)
 {
     struct plan *plan = lowering->plan;
     struct group *last = plan->group_count ? &plan->groups[plan->group_count - 1] : NULL;
-    if (!last || last->kind != GROUP_ROWS || last->rows != matmul->rows || last->rounded != NO_BUFFER)
+    if (!last || last->kind != GROUP_ROWS || last->rows != matmul->rows || last->rounded_count)
         last = add_group(
             lowering, (struct group){.kind = GROUP_ROWS, .rows = matmul->rows, .first_op = matmul->first_op});
-    last->rounded = lowering->program->ops[matmul->first_op].inputs[1];
+    memcpy(last->rounded_inputs, matmul->rounded_inputs, sizeof last->rounded_inputs);
+    last->rounded_count = matmul->rounded_count;
     last->rounding = matmul->rounding;
     last->fine = matmul->fine;
 }
@@ -226,7 +224,7 @@ static uint32_t lower_main_op(struct lowering *lowering, uint32_t chain, uint32_
 {
     const struct program *program = lowering->program;
     const struct op *op = &program->ops[first];
-    struct group group = {.rows = op->rows, .first_op = first, .op_count = 1, .rounded = NO_BUFFER};
+    struct group group = {.rows = op->rows, .first_op = first, .op_count = 1};
     uint32_t start = first;
     if (op->kind == OP_MATMUL) {
         collect_matmuls(lowering, first, &group);
@@ -312,7 +310,9 @@ enum salvo_status lower_program(const struct program *program, const struct lowe
     struct lowering lowering = {.program = program,
         .plan = out,
         .single = options->capacity[ROWS_TOKENS] == 1,
-        .max_rounded = options->max_rounded};
+        .max_inputs = options->max_rounded};
+    if (!lowering.single)
+        lowering.max_inputs = options->max_batch_inputs;
     memcpy(out->capacity, options->capacity, sizeof out->capacity);
     TRY(ARENA_NEW(tables, &out->groups, (size_t)program->op_count * 2));
     TRY(ARENA_NEW(tables, &out->group_of_op, program->op_count));
@@ -395,9 +395,11 @@ void lower_describe_ops(
                 named == NO_BUFFER ? "" : " ", named == NO_BUFFER ? "" : program->buffers[named].name,
                 i + 1 == group->ops_before ? " (inside)" : "");
     }
-    if (group->rounded != NO_BUFFER && used < size)
-        snprintf(text + used, size - used, "%sround %s to %s", group->op_count ? ", " : "",
-            program->buffers[group->rounded].name, rounding_name(group->rounding));
+    for (uint32_t i = 0; group->kind == GROUP_ROWS && i < group->rounded_count && used < size; i++) {
+        used +=
+            (size_t)snprintf(text + used, size - used, "%sround %s to %s", group->op_count || i ? ", " : "",
+                program->buffers[group->rounded_inputs[i]].name, rounding_name(group->rounding));
+    }
 }
 
 void lower_describe(

@@ -14,7 +14,7 @@ enum group_kind {
     GROUP_SAMPLE,
 };
 
-/* Most rounded inputs of one group of matmuls, for a single token. */
+/* Most rounded inputs of one group of matmuls. */
 enum { MAX_ROUNDED = 8 };
 
 /* Neighbouring ops that run as one phase. */
@@ -28,10 +28,10 @@ struct group {
     uint32_t ops_after; /* wkv7: the number of trailing ops, which run on the columns of its head */
     uint32_t matmuls;   /* matmul: their number */
     bool glu;           /* matmul: the last op is the glu of its two matmuls */
-    buffer_id rounded;  /* rows: rounded for the matmuls that follow; NO_BUFFER: none */
     enum rounding rounding;
     bool fine; /* as in op.h; the same for all matmuls, or for a single token, for all that share an input */
-    /* Matmul of a single token: the inputs that are rounded to int8. */
+    /* Matmul of a single token: the inputs that are rounded to int8. Matmul of a batch: all inputs, and rows:
+     * those of the matmuls that follow, which the rows round. */
     buffer_id rounded_inputs[MAX_ROUNDED];
     uint32_t fine_inputs; /* bit i: input i is for fine matmuls */
     uint32_t rounded_count;
@@ -52,6 +52,7 @@ struct plan {
 struct lowering_options {
     uint32_t capacity[ROW_KIND_COUNT]; /* 1 token: lowered as a single token */
     uint32_t max_rounded;              /* inputs of one group of matmuls, at most MAX_ROUNDED */
+    uint32_t max_batch_inputs;         /* the same for a batch, at least 1 */
     bool softcaps_in_matmuls;          /* a softcap of a matmul's result joins its group */
     bool projects_attention;           /* GROUP_PROJECT_ATTEND, for a single token */
 

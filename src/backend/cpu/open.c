@@ -185,8 +185,9 @@ enum salvo_status executor_open(
     executor->program = program;
     executor->options = *options;
     TRY(choose_kernels(executor));
-    TRY(lower_single_and_batch(program, options, (struct lowering_options){.max_rounded = MAX_Q8_INPUTS},
-        &executor->tables, &executor->single, &executor->batch));
+    TRY(lower_single_and_batch(program, options,
+        (struct lowering_options){.max_rounded = MAX_Q8_INPUTS, .max_batch_inputs = 1}, &executor->tables,
+        &executor->single, &executor->batch));
     TRY(team_open(options->threads, options->pin, 2 * program->op_count, &executor->team));
     executor->options.threads = team_threads(executor->team);
     TRY(kv_pool_open(executor));

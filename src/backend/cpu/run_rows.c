@@ -181,8 +181,8 @@ uint32_t tiled_rows(const struct executor *executor, uint32_t live, enum roundin
 /* Stores one row where the matmul reads it: in a tile of several tokens or, behind these, on its own. */
 static void round_row(struct executor *executor, const struct group *group, uint32_t row, bool alone)
 {
-    const size_t k = executor->program->buffers[group->rounded].columns;
-    const float *x = row_of(executor, group->rounded, row, 0);
+    const size_t k = executor->program->buffers[group->rounded_inputs[0]].columns;
+    const float *x = row_of(executor, group->rounded_inputs[0], row, 0);
     const uint32_t tokens = executor->kernels->tile_tokens;
     if (group->rounding == ROUNDING_Q8) {
         const unsigned terms = row_terms(executor, group->fine, group->rows, row);
@@ -201,7 +201,7 @@ static void round_row(struct executor *executor, const struct group *group, uint
 /* Rows between the last live one and the end of its tile are zeros: computed, never stored. */
 static void pad_tile(struct executor *executor, const struct group *group, uint32_t live)
 {
-    const size_t k = executor->program->buffers[group->rounded].columns;
+    const size_t k = executor->program->buffers[group->rounded_inputs[0]].columns;
     if (group->rounding == ROUNDING_Q8) {
         const size_t width = executor->kernels->tile_tokens;
         const struct q8_tile q8 =
@@ -223,7 +223,7 @@ static void pad_tile(struct executor *executor, const struct group *group, uint3
 /* Adjacent rows share the cache lines of a tile, so a task takes whole tiles. */
 static uint32_t rows_per_task(const struct group *group)
 {
-    return group->rounded == NO_BUFFER ? 1 : OCTET;
+    return group->rounded_count ? OCTET : 1;
 }
 
 uint32_t rows_tasks(const struct executor *executor, const struct group *group)
@@ -244,10 +244,10 @@ void rows_work(struct executor *executor, const struct group *group, uint32_t ta
             if (op->kind == OP_TOKEN_SHIFT)
                 recurrent_store_row(executor, op, row, thread);
         }
-        if (group->rounded != NO_BUFFER)
+        if (group->rounded_count)
             round_row(executor, group, row, row >= tiled_end);
     }
     const uint32_t width = group->rounding == ROUNDING_Q8 ? executor->kernels->tile_tokens : OCTET;
-    if (group->rounded != NO_BUFFER && end == live && tiled_end == live && live % width)
+    if (group->rounded_count && end == live && tiled_end == live && live % width)
         pad_tile(executor, group, live);
 }

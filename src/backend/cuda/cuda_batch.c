@@ -127,7 +127,7 @@ static uint32_t gemm_float_bytes(const struct cuda_gemm *gemm, uint32_t tokens, 
 {
     const uint32_t matrices = gemm->glu != ACTIVATION_NONE ? 2 : 1;
     const uint32_t inputs =
-        tokens * (gemm->packed_input.rounding == ROUNDING_F32 ? GEMM_F32_TOKEN_BYTES : GEMM_F16_TOKEN_BYTES);
+        tokens * (gemm->inputs[0].rounding == ROUNDING_F32 ? GEMM_F32_TOKEN_BYTES : GEMM_F16_TOKEN_BYTES);
     uint32_t tiles = 0;
     for (uint32_t i = 0; i < gemm->count; i++)
         tiles = largest(tiles, matrices * 2 * gemm->matmuls[i].matrix.tile_bytes);
@@ -137,8 +137,8 @@ static uint32_t gemm_float_bytes(const struct cuda_gemm *gemm, uint32_t tokens, 
 
 static uint32_t gemm_bytes(const struct cuda_gemm *gemm, uint32_t tokens, uint32_t warps)
 {
-    return gemm->packed_input.rounding == ROUNDING_Q8 ? gemm_q8_bytes(gemm, tokens, warps)
-                                                      : gemm_float_bytes(gemm, tokens, warps);
+    return gemm->inputs[0].rounding == ROUNDING_Q8 ? gemm_q8_bytes(gemm, tokens, warps)
+                                                   : gemm_float_bytes(gemm, tokens, warps);
 }
 
 /* A stage of gemm_halves.cu: weights and inputs of one part. The sums at the end need less memory. */
@@ -228,7 +228,7 @@ static struct cuda_launch gemm_halves_launch(
 
 struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
 {
-    if (gemm->packed_input.grouped)
+    if (gemm->inputs[0].grouped)
         return gemm_halves_launch(gemm, capacity, room);
 #define SIZES(kind)                                                       \
     {                                                                     \
@@ -242,7 +242,7 @@ struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, c
         [ROUNDING_F32] = SIZES("f32"), [ROUNDING_F16] = SIZES("f16"), [ROUNDING_Q8] = SIZES("q8")};
 #undef SIZES
     static const uint32_t tokens[] = {GEMM_FEW_TOKENS, GEMM_SOME_TOKENS, GEMM_MANY_TOKENS};
-    const bool glu = gemm->glu != ACTIVATION_NONE, quantised = gemm->packed_input.rounding == ROUNDING_Q8;
+    const bool glu = gemm->glu != ACTIVATION_NONE, quantised = gemm->inputs[0].rounding == ROUNDING_Q8;
     /* A block has as many tokens as leave no multiprocessor idle. */
     uint32_t blocks = 0, size = capacity < GEMM_MANY_CAPACITY ? 1 : 2;
     for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
@@ -250,15 +250,18 @@ struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, c
     while (size > 0 && (capacity <= tokens[size - 1] ||
                            blocks * divide_up(capacity, tokens[size]) < room->multiprocessors))
         size--;
+    uint32_t parts = 1;
+    for (uint32_t i = 0; i < gemm->count; i++)
+        parts = largest(parts, gemm->matmuls[i].matrix.parts);
     /* As few passes as possible, then as few warps as possible. */
-    const uint32_t parts = gemm->matmuls[0].matrix.parts, each = quantised && !glu ? 1 : 2,
+    const uint32_t each = quantised && !glu ? 1 : 2,
                    most = quantised && size == 2 ? GEMM_WARPS / 2 : GEMM_WARPS / each,
                    passes = divide_up(parts, most);
     uint32_t warps = divide_up(parts, passes) * each;
     while (warps > each && gemm_bytes(gemm, tokens[size], warps) > room->shared_bytes)
         warps -= each;
     return (struct cuda_launch){
-        .kernel = names[gemm->packed_input.rounding][size][glu],
+        .kernel = names[gemm->inputs[0].rounding][size][glu],
         .grid_x = blocks,
         .grid_y = divide_up(capacity, tokens[size]),
         .threads = warps * 32,

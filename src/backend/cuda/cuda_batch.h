@@ -10,9 +10,9 @@
  *
  * salvo_angles(machine): cosines and sines of every row.
  *
- * salvo_rows(machine, row table, packed inputs): loads, row ops, stores and rounds of a struct
- * cuda_row_table, one block a row. `packed input` of a struct cuda_round is an index into packed inputs, an
- * array of struct cuda_packed_input.
+ * salvo_rows(machine, row table, packed inputs): loads, row ops, stores and rounds of a
+ * struct cuda_row_table, one block a row. `packed input` of a struct cuda_round is an index into packed
+ * inputs, an array of struct cuda_packed_input.
  *
  * salvo_norm(machine, struct cuda_norm_rows): rows to a packed input, perhaps through an rms norm, without
  * tables: most groups of rows do no more.
@@ -44,7 +44,7 @@ extern "C" {
 #endif
 
 enum {
-    GEMM_MATMULS = 8,     /* that one launch can do */
+    GEMM_MATMULS = 4,     /* that one launch can do */
     GEMM_ROWS = 32,       /* rows of a matrix that one block computes */
     GEMM_FEW_TOKENS = 16, /* tokens that one block computes, as `few`, `some` or `many` of the kernels */
     GEMM_SOME_TOKENS = 32,
@@ -153,12 +153,13 @@ struct cuda_flash {
     struct cuda_packed_input rounded; /* values 0: it is not */
 };
 
-/* Matmuls of one input. With `glu`, an activation, there are two of the same shape and type, and out =
- * glu(first) * second goes to the out of the first. A matmul with a multiple of CUDA_TILE_COLUMNS rows may
- * round its result to bytes at once. */
+/* Matmuls of the same rounding, each with its input. With `glu`, an activation, there are two of the same
+ * input, shape and type, and out = glu(first) * second goes to the out of the first. A matmul with a multiple
+ * of CUDA_TILE_COLUMNS rows may round its result to bytes at once. Only inputs in F32, or in F16 that are not
+ * grouped, may differ in their number of columns. */
 struct cuda_gemm {
     uint64_t token_rows; /* struct cuda_row [T]: the tokens of the step */
-    struct cuda_packed_input packed_input;
+    struct cuda_packed_input inputs[GEMM_MATMULS];
     struct cuda_packed_input rounded; /* of the first one's out; values 0: not rounded */
     struct cuda_matmul matmuls[GEMM_MATMULS];
     uint32_t count;

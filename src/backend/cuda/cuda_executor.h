@@ -80,8 +80,9 @@ struct cuda_tables {
     size_t stream_capacity;
     struct cuda_packed_input *packed_inputs; /* many tokens */
     uint32_t packed_input_count;
+    uint32_t packed_groups; /* groups of rows that have packed inputs */
     size_t packed_input_capacity;
-    uint64_t packed_input_memory; /* bytes: two places, each as large as the largest */
+    uint64_t packed_input_memory; /* bytes: two places, each for the packed inputs of one group */
     struct cuda_node *nodes;      /* many tokens */
     uint32_t node_count;
     size_t node_capacity;

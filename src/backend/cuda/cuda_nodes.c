@@ -100,27 +100,44 @@ cleanup:
     return status;
 }
 
-/* Bytes of the largest packed input. */
-static uint64_t largest_packed_input(const struct phase_builder *builder)
+/* F32 rows that are not padded are read where they are. */
+static bool is_read_in_place(const struct phase_builder *builder, const struct group *group, uint32_t input)
 {
-    const struct plan *plan = &builder->plan->plan;
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < plan->group_count; i++) {
-        if (plan->groups[i].kind != GROUP_ROWS || plan->groups[i].rounded == NO_BUFFER)
-            continue;
-        const struct program_buffer *rounded = &builder->program->buffers[plan->groups[i].rounded];
-        const uint64_t packed_input = cuda_packed_input_bytes(
-            plan->groups[i].rounding, (uint32_t)rounded->columns, capacity_of(builder, rounded->row_kind));
-        bytes = packed_input > bytes ? packed_input : bytes;
-    }
-    return bytes;
+    return group->rounding == ROUNDING_F32 &&
+           builder->program->buffers[group->rounded_inputs[input]].columns % 4 == 0;
 }
 
-/* Two places for packed inputs, which chunks of a wkv7 use, too. */
+/* Bytes of a packed input; its place is a multiple of 256. */
+static uint64_t packed_bytes(const struct phase_builder *builder, const struct group *group, uint32_t input)
+{
+    const struct program_buffer *rounded = &builder->program->buffers[group->rounded_inputs[input]];
+    if (is_read_in_place(builder, group, input))
+        return 0;
+    return (cuda_packed_input_bytes(
+                group->rounding, (uint32_t)rounded->columns, capacity_of(builder, rounded->row_kind)) +
+               255) /
+           256 * 256;
+}
+
+/* Bytes of the packed inputs of one group, at most. */
+static uint64_t largest_packed_inputs(const struct phase_builder *builder)
+{
+    const struct plan *plan = &builder->plan->plan;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < plan->group_count; i++) {
+        uint64_t bytes = 0;
+        for (uint32_t j = 0; plan->groups[i].kind == GROUP_ROWS && j < plan->groups[i].rounded_count; j++)
+            bytes += packed_bytes(builder, &plan->groups[i], j);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* Two places for the packed inputs of a group, which chunks of a wkv7 use, too. */
 static uint64_t packed_input_memory(const struct phase_builder *builder)
 {
     const struct plan *plan = &builder->plan->plan;
-    uint64_t bytes = 2 * largest_packed_input(builder);
+    uint64_t bytes = 2 * largest_packed_inputs(builder);
     for (uint32_t i = 0; i < plan->group_count; i++) {
         const struct op *op = &builder->program->ops[plan->groups[i].first_op];
         if (plan->groups[i].kind != GROUP_WKV7)
@@ -133,37 +150,74 @@ static uint64_t packed_input_memory(const struct phase_builder *builder)
     return (bytes + 511) / 512 * 512;
 }
 
+static struct cuda_packed_input packed_input_of(
+    const struct phase_builder *builder, const struct group *group, uint32_t input, cuda_address address)
+{
+    const struct program_buffer *rounded = &builder->program->buffers[group->rounded_inputs[input]];
+    const uint32_t columns = (uint32_t)rounded->columns, rows = capacity_of(builder, rounded->row_kind);
+    struct cuda_packed_input packed_input = cuda_packed_input_at(group->rounding, columns, rows, address);
+    if (is_read_in_place(builder, group, input)) {
+        packed_input.values = phase_address(builder, group->rounded_inputs[input]);
+        packed_input.stride = columns;
+    }
+    if (builder->executor->halves && group->rounding == ROUNDING_F16)
+        packed_input.grouped = (rows + 7) / 8 * 8;
+    packed_input.fine = group->fine || phase_is_finer(builder, group->first_op);
+    return packed_input;
+}
+
 /* The rounded rows that the matmuls after a group of rows read: two places that alternate, since one may be
  * written while the one before it is read. */
-static enum salvo_status add_packed_input(struct phase_builder *builder, const struct group *group)
+static enum salvo_status add_packed_inputs(struct phase_builder *builder, const struct group *group)
 {
     enum salvo_status status = SALVO_OK;
     struct cuda_tables *tables = &builder->plan->tables;
-    const struct program_buffer *rounded = &builder->program->buffers[group->rounded];
-    TRY(GROW(&tables->packed_inputs, tables->packed_input_count, &tables->packed_input_capacity));
-    const uint32_t columns = (uint32_t)rounded->columns, rows = capacity_of(builder, rounded->row_kind);
-    const uint64_t place = tables->packed_input_count % 2 ? tables->packed_input_memory / 2 : 0;
-    tables->packed_inputs[tables->packed_input_count] =
-        cuda_packed_input_at(group->rounding, columns, rows, builder->plan->scratch.packed_inputs + place);
-    if (builder->executor->halves && group->rounding == ROUNDING_F16)
-        tables->packed_inputs[tables->packed_input_count].grouped = (rows + 7) / 8 * 8;
-    tables->packed_inputs[tables->packed_input_count++].fine =
-        group->fine || phase_is_finer(builder, group->first_op);
+    const uint64_t place = tables->packed_groups++ % 2 ? tables->packed_input_memory / 2 : 0;
+    cuda_address address = builder->plan->scratch.packed_inputs + place;
+    for (uint32_t i = 0; i < group->rounded_count; i++) {
+        TRY(GROW(&tables->packed_inputs, tables->packed_input_count, &tables->packed_input_capacity));
+        tables->packed_inputs[tables->packed_input_count++] = packed_input_of(builder, group, i, address);
+        address += packed_bytes(builder, group, i);
+    }
 cleanup:
     return status;
 }
 
-static void add_rounding_phase(struct phase_builder *builder, const struct group *group, uint32_t first)
+/* The first packed input of `group`, the last one that has any. */
+static struct cuda_packed_input *last_packed_inputs(
+    const struct phase_builder *builder, const struct group *group)
 {
-    const uint32_t end = group->first_op + group->op_count;
+    const struct cuda_tables *tables = &builder->plan->tables;
+    return tables->packed_inputs + tables->packed_input_count - group->rounded_count;
+}
+
+/* The op from which on the rounded rows of a group are read in memory: the matmuls behind it read packed
+ * inputs. The debug path shows all rows. */
+static uint32_t packed_readers_end(const struct phase_builder *builder, const struct group *group)
+{
+    const struct group *readers = builder->plan == &builder->executor->debug ? group : group + 1;
+    return readers->first_op + readers->op_count;
+}
+
+/* A phase with ops from `first` on that rounds inputs first_input .. end_input - 1. */
+static void add_rounding_phase(struct phase_builder *builder, const struct group *group, uint32_t first,
+    uint32_t first_input, uint32_t end_input)
+{
+    const uint32_t end = group->first_op + group->op_count,
+                   index = builder->plan->tables.packed_input_count - group->rounded_count;
     phase_begin(builder, group->rows);
+    builder->packed_readers_end = packed_readers_end(builder, group);
     for (uint32_t i = first; i < end; i++)
         phase_add_op(builder, &builder->program->ops[i], false);
+    for (uint32_t i = first_input; i < end_input; i++) {
+        if (is_read_in_place(builder, group, i))
+            continue;
+        const uint32_t round = phase_round(builder, group->rounded_inputs[i], group->rounding,
+            group->fine || phase_is_finer(builder, group->first_op));
+        builder->rounds[round].packed_input = index + i;
+    }
     if (first < end)
         phase_store_outputs(builder, first, end);
-    uint32_t round = phase_round(
-        builder, group->rounded, group->rounding, group->fine || phase_is_finer(builder, group->first_op));
-    builder->rounds[round].packed_input = builder->plan->tables.packed_input_count - 1;
     builder->packed_input_bytes = 0;
 }
 
@@ -173,19 +227,21 @@ static bool find_norm(
 {
     const struct program *program = builder->program;
     const struct op *norm = group->op_count ? &program->ops[group->first_op] : NULL;
-    const uint32_t columns = (uint32_t)program->buffers[group->rounded].columns;
-    if (columns % 4 != 0 || (columns > NORM_COLUMNS && (norm || builder->executor->fit == CUDA_FIT_ROOMY)))
+    const buffer_id rounded = group->rounded_inputs[0];
+    const uint32_t columns = (uint32_t)program->buffers[rounded].columns;
+    if (group->rounded_count != 1 || columns % 4 != 0 ||
+        (columns > NORM_COLUMNS && (norm || builder->executor->fit == CUDA_FIT_ROOMY)))
         return false;
     if (norm && (group->op_count > 1 || norm->kind != OP_RMS_NORM || !is_whole_norm(program, norm) ||
-                    norm->out != group->rounded))
+                    norm->out != rounded))
         return false;
-    const bool is_read = norm && value_is_read(program, norm->out, group->first_op + group->op_count);
+    const bool is_read = norm && value_is_read(program, norm->out, packed_readers_end(builder, group));
     *out = (struct cuda_norm_rows){
         .token_rows = token_rows(builder),
-        .x = phase_address(builder, norm ? norm->inputs[0] : group->rounded),
+        .x = phase_address(builder, norm ? norm->inputs[0] : rounded),
         .weight = norm ? phase_vector(builder, norm->inputs[1]) : 0,
         .out = is_read ? phase_address(builder, norm->out) : 0,
-        .packed_input = builder->plan->tables.packed_inputs[builder->plan->tables.packed_input_count - 1],
+        .packed_input = *last_packed_inputs(builder, group),
         .rows = group->rows,
         .columns = columns,
         .epsilon = norm ? norm->rms_norm.epsilon : 0,
@@ -193,42 +249,44 @@ static bool find_norm(
     return true;
 }
 
-/* Rows that are not rounded at all are read where they are. */
-static bool is_read_in_place(const struct phase_builder *builder, const struct group *group)
+static bool all_are_read_in_place(const struct phase_builder *builder, const struct group *group)
 {
-    return group->op_count == 0 && group->rounding == ROUNDING_F32 &&
-           builder->program->buffers[group->rounded].columns % 4 == 0;
+    for (uint32_t i = 0; i < group->rounded_count; i++) {
+        if (!is_read_in_place(builder, group, i))
+            return false;
+    }
+    return true;
 }
 
+/* Rows and the rounding of all inputs in one launch if they fit; otherwise one launch for each input. */
 static enum salvo_status lower_rounding_rows(struct phase_builder *builder, const struct group *group)
 {
     enum salvo_status status = SALVO_OK;
     const uint32_t first = group->first_op, end = first + group->op_count;
-    TRY(add_packed_input(builder, group));
-    if (is_read_in_place(builder, group)) {
-        struct cuda_packed_input *packed_input =
-            &builder->plan->tables.packed_inputs[builder->plan->tables.packed_input_count - 1];
-        packed_input->values = phase_address(builder, group->rounded);
-        packed_input->stride = (uint32_t)builder->program->buffers[group->rounded].columns;
-        return SALVO_OK;
-    }
     struct cuda_node node = {.kind = CUDA_NODE_NORM};
+    TRY(add_packed_inputs(builder, group));
+    if (all_are_read_in_place(builder, group))
+        return lower_plain_rows(builder, first, end);
     if (find_norm(builder, group, &node.norm))
         return add_node(
             builder, &node, cuda_norm_launch(capacity_of(builder, group->rows), node.norm.columns));
-    add_rounding_phase(builder, group, first);
-    if (!phase_fits(builder) && first < end) {
-        TRY(lower_plain_rows(builder, first, end));
-        add_rounding_phase(builder, group, end);
+    add_rounding_phase(builder, group, first, 0, group->rounded_count);
+    if (phase_fits(builder))
+        return launch_table(builder);
+    TRY(lower_plain_rows(builder, first, end));
+    for (uint32_t i = 0; i < group->rounded_count; i++) {
+        if (is_read_in_place(builder, group, i))
+            continue;
+        add_rounding_phase(builder, group, end, i, i + 1);
+        TRY(launch_table(builder));
     }
-    TRY(launch_table(builder));
 cleanup:
     return status;
 }
 
 static enum salvo_status lower_rows(struct phase_builder *builder, const struct group *group)
 {
-    if (group->rounded != NO_BUFFER)
+    if (group->rounded_count)
         return lower_rounding_rows(builder, group);
     return lower_plain_rows(builder, group->first_op, group->first_op + group->op_count);
 }
@@ -244,19 +302,28 @@ static struct cuda_room room_of(const struct phase_builder *builder)
     };
 }
 
+static const struct cuda_packed_input *packed_input_of_matmul(
+    const struct phase_builder *builder, const struct group *group, const struct op *matmul)
+{
+    const struct cuda_packed_input *packed_input = last_packed_inputs(builder, group);
+    for (uint32_t i = 0; group->rounded_inputs[i] != matmul->inputs[1]; i++)
+        packed_input++;
+    return packed_input;
+}
+
 static struct cuda_node gemm_of(const struct phase_builder *builder, const struct group *group,
     const struct op *ops, uint32_t count, bool glu)
 {
     struct cuda_node node = {.kind = CUDA_NODE_GEMM};
     node.gemm.token_rows = token_rows(builder);
-    node.gemm.packed_input =
-        builder->plan->tables.packed_inputs[builder->plan->tables.packed_input_count - 1];
     node.gemm.count = count;
     node.gemm.glu = glu ? ops[2].glu.activation : ACTIVATION_NONE;
     node.gemm.rows = group->rows;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
+        node.gemm.inputs[i] = *packed_input_of_matmul(builder, group, &ops[i]);
         node.gemm.matmuls[i] = cuda_matmul_of(builder, group, &ops[i],
             &builder->executor->weights[ops[i].inputs[0]].matrix, phase_address(builder, ops[i].out));
+    }
     if (glu)
         node.gemm.matmuls[0].out = phase_address(builder, ops[2].out);
     const struct cuda_room room = room_of(builder);
@@ -264,13 +331,14 @@ static struct cuda_node gemm_of(const struct phase_builder *builder, const struc
     return node;
 }
 
-/* The glu is applied to the results of its matmuls if these have the same type and both fit into shared
- * memory. */
+/* The glu is applied to the results of its matmuls if these have the same input and type, and both fit into
+ * shared memory. */
 static bool has_glu_inside(
     const struct phase_builder *builder, const struct group *group, const struct op *ops)
 {
     const struct program_buffer *buffers = builder->program->buffers;
-    if (!group->glu || buffers[ops[0].inputs[0]].type != buffers[ops[1].inputs[0]].type)
+    if (!group->glu || ops[0].inputs[1] != ops[1].inputs[1] ||
+        buffers[ops[0].inputs[0]].type != buffers[ops[1].inputs[0]].type)
         return false;
     return gemm_of(builder, group, ops, 2, true).launch.shared_bytes <=
            (uint32_t)builder->executor->device->shared_bytes;
@@ -283,8 +351,8 @@ static bool rounds_next(const struct phase_builder *builder, const struct group 
     const struct plan *plan = &builder->plan->plan;
     const struct group *next = group + 1;
     return builder->plan != &builder->executor->debug && next < plan->groups + plan->group_count &&
-           next->kind == GROUP_ROWS && next->op_count == 0 && next->rounded == out &&
-           next->rounding != ROUNDING_F32 && next->rows == group->rows;
+           next->kind == GROUP_ROWS && next->op_count == 0 && next->rounded_count == 1 &&
+           next->rounded_inputs[0] == out && next->rounding != ROUNDING_F32 && next->rows == group->rows;
 }
 
 static bool gemm_rounds_next(const struct phase_builder *builder, const struct group *group, bool glu)
@@ -294,6 +362,21 @@ static bool gemm_rounds_next(const struct phase_builder *builder, const struct g
            builder->program->buffers[op->out].columns % CUDA_TILE_COLUMNS == 0;
 }
 
+/* The number of matmuls from ops[0] on that one launch does, of `count`: float kernels alone take rows of
+ * different lengths. */
+static uint32_t matmuls_of_launch(
+    const struct phase_builder *builder, const struct group *group, const struct op *ops, uint32_t count)
+{
+    const struct program_buffer *buffers = builder->program->buffers;
+    const bool lengths_differ =
+        group->rounding == ROUNDING_F32 || (group->rounding == ROUNDING_F16 && !builder->executor->halves);
+    uint32_t taken = 1;
+    while (taken < count && taken < GEMM_MATMULS &&
+           (lengths_differ || buffers[ops[taken].inputs[1]].columns == buffers[ops[0].inputs[1]].columns))
+        taken++;
+    return taken;
+}
+
 static enum salvo_status lower_gemms(
     struct phase_builder *builder, const struct group *group, bool *out_rounded)
 {
@@ -301,13 +384,12 @@ static enum salvo_status lower_gemms(
     const struct op *ops = &builder->program->ops[group->first_op];
     const bool glu = has_glu_inside(builder, group, ops);
     *out_rounded = gemm_rounds_next(builder, group, glu);
-    for (uint32_t i = 0; i < group->matmuls; i += GEMM_MATMULS) {
-        uint32_t count = group->matmuls - i < GEMM_MATMULS ? group->matmuls - i : GEMM_MATMULS;
+    for (uint32_t i = 0, count; i < group->matmuls; i += count) {
+        count = matmuls_of_launch(builder, group, ops + i, group->matmuls - i);
         struct cuda_node node = gemm_of(builder, group, ops + i, count, glu);
         if (*out_rounded) {
-            TRY(add_packed_input(builder, &group[1]));
-            node.gemm.rounded =
-                builder->plan->tables.packed_inputs[builder->plan->tables.packed_input_count - 1];
+            TRY(add_packed_inputs(builder, &group[1]));
+            node.gemm.rounded = *last_packed_inputs(builder, &group[1]);
         }
         TRY(add_node(builder, &node, node.launch));
     }
@@ -328,9 +410,8 @@ static enum salvo_status lower_flash(
     node.flash.attend = cuda_attend_of(builder, op);
     *out_rounded = rounds_next(builder, group, op->out) && op->attend.head_dim % 32 == 0;
     if (*out_rounded) {
-        TRY(add_packed_input(builder, &group[1]));
-        node.flash.rounded =
-            builder->plan->tables.packed_inputs[builder->plan->tables.packed_input_count - 1];
+        TRY(add_packed_inputs(builder, &group[1]));
+        node.flash.rounded = *last_packed_inputs(builder, &group[1]);
     }
     const struct cuda_room room = room_of(builder);
     TRY(add_node(builder, &node,

@@ -20,6 +20,7 @@ void phase_begin(struct phase_builder *builder, enum row_kind rows)
     builder->matmul_count = builder->groups_at_once = 0;
     builder->glu = ACTIVATION_NONE;
     builder->packed_input_bytes = builder->partials = builder->head_dim = builder->places = 0;
+    builder->packed_readers_end = 0;
     builder->written_count = 0;
     builder->tagged_bytes = builder->plan->tables.tagged_words;
     builder->overflows = builder->overwrites = builder->inputs_known = false;
@@ -160,6 +161,14 @@ void phase_add_op(struct phase_builder *builder, const struct op *op, bool after
     (after ? builder->after : builder->ops)[(*count)++] = row_op;
 }
 
+/* Whether an op from `from` on reads a result of the phase in memory. */
+static bool is_read_in_memory(const struct phase_builder *builder, buffer_id buffer, uint32_t from)
+{
+    const bool is_packed = buffer_is_among(buffer, builder->rounded, builder->table.round_count);
+    return value_is_read(builder->program, buffer,
+        is_packed && builder->packed_readers_end > from ? builder->packed_readers_end : from);
+}
+
 void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t end)
 {
     const struct program *program = builder->program;
@@ -168,7 +177,7 @@ void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t
         bool stored = out == NO_BUFFER || program->buffers[out].kind != BUFFER_SCRATCH;
         for (uint32_t j = first; j < i; j++)
             stored = stored || program->ops[j].out == out;
-        if (stored || builder->place_of[out] == CUDA_NONE || !value_is_read(program, out, end))
+        if (stored || builder->place_of[out] == CUDA_NONE || !is_read_in_memory(builder, out, end))
             continue;
         if (builder->table.store_count == MOST_STORES) {
             builder->overflows = true;

@@ -41,7 +41,8 @@ struct phase_builder {
     struct cuda_store stores[MOST_STORES];
     struct cuda_round rounds[MOST_ROUNDS];
     buffer_id rounded[MOST_ROUNDS]; /* the buffer of each round */
-    struct cuda_wkv7 wkv7;          /* heads 0: the phase has none */
+    uint32_t packed_readers_end; /* many tokens: ops before this one read rounded buffers as packed inputs */
+    struct cuda_wkv7 wkv7;       /* heads 0: the phase has none */
     struct placed_matmul matmuls[MOST_MATMULS];
     uint32_t matmul_count;
     uint32_t glu;                /* activation of the gate, the first of two matmuls, which has the glu's out;
@@ -102,7 +103,8 @@ uint32_t phase_output(struct phase_builder *builder, buffer_id buffer);
 /* Adds a row op, to those after the main op when `after`. */
 void phase_add_op(struct phase_builder *builder, const struct op *op, bool after);
 
-/* Stores the results of ops first .. end - 1 that are read after op `end` - 1. */
+/* Stores the results of ops first .. end - 1 that are read after op `end` - 1, other than as packed inputs.
+ */
 void phase_store_outputs(struct phase_builder *builder, uint32_t first, uint32_t end);
 
 /* The index of the round with this buffer and rounding, which is added if missing. */

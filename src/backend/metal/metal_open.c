@@ -144,6 +144,7 @@ enum salvo_status metal_executor_open(
     pace_open(&executor->pace, target_ns, executor->options.batch, FIRST_CHUNK);
     TRY(lower_single_and_batch(program, &executor->options,
         (struct lowering_options){.max_rounded = MAX_ROUNDED,
+            .max_batch_inputs = 1,
             .projects_attention = true,
             .takes = metal_takes_projection,
             .executor = executor},

@@ -142,7 +142,8 @@ enum salvo_status vulkan_plan_compile(struct compiling *compiling)
         switch (group->kind) {
         case GROUP_ROWS:
             TRY(vulkan_compile_rows(compiling, i, group->first_op, group->op_count,
-                group->rounding == ROUNDING_Q8 ? group->rounded : NO_BUFFER));
+                group->rounded_count && group->rounding == ROUNDING_Q8 ? group->rounded_inputs[0]
+                                                                       : NO_BUFFER));
             break;
         case GROUP_MATMUL:
             TRY(plan->capacity[ROWS_TOKENS] == 1 ? vulkan_compile_matvec(compiling, i)

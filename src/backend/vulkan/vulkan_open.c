@@ -162,6 +162,7 @@ cleanup:
 static enum salvo_status lower_plans(struct executor *executor)
 {
     const struct lowering_options lowering = {.max_rounded = MAX_ROUNDED,
+        .max_batch_inputs = 1,
         .projects_attention = !executor->device.physical->features.processor,
         .takes = vulkan_supports_projection,
         .executor = executor};

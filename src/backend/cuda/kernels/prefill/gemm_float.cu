@@ -208,7 +208,7 @@ __device__ __noinline__ void gemm_float(const cuda_machine *machine, const cuda_
         return;
     }
     const uint64_t early = early_tokens<TOKENS>(gemm, first_token, live, lane);
-    const float_rows rows(gemm.packed_input, layout::halves ? 2 : 4, first_token, live);
+    const float_rows rows(gemm.inputs[block.matmul], layout::halves ? 2 : 4, first_token, live);
     float sums[MATRICES][TOKENS / 8][4] = {};
 #pragma unroll 1
     for (uint32_t part = pair; part - pair < parts; part += pairs) {

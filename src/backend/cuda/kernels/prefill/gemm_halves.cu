@@ -310,16 +310,29 @@ template <int TOKENS, int MATRICES> struct halves_block {
     }
 };
 
+/* The inputs of a block: those of its first part, and the distance to those of the next. */
+struct input_parts {
+    const uint8_t *first;
+    uint64_t bytes;
+
+    template <int TOKENS, int MATRICES>
+    explicit KERNEL_INLINE input_parts(const halves_block<TOKENS, MATRICES> &work)
+    {
+        const cuda_packed_input &input = work.gemm.inputs[work.block.matmul];
+        bytes = input.grouped / 8 * (uint64_t)CUDA_INPUT_GROUP_BYTES;
+        first = (const uint8_t *)input.values + work.first_part * bytes +
+                work.first_token / 8 * (uint64_t)CUDA_INPUT_GROUP_BYTES;
+    }
+};
+
 /* Warp 8: its first lane copies. */
 template <int TOKENS, int MATRICES>
-KERNEL_INLINE void copy_inputs(const halves_block<TOKENS, MATRICES> &work, uint32_t live)
+KERNEL_INLINE void copy_inputs(
+    const halves_block<TOKENS, MATRICES> &work, const input_parts &parts, uint32_t live)
 {
     using layout = halves_layout<TOKENS, MATRICES>;
-    const cuda_packed_input &input = work.gemm.packed_input;
     const uint32_t bytes = (live + 7) / 8 * CUDA_INPUT_GROUP_BYTES;
-    const uint64_t part_bytes = input.grouped / 8 * (uint64_t)CUDA_INPUT_GROUP_BYTES;
-    const uint8_t *from = (const uint8_t *)input.values + work.first_part * part_bytes +
-                          work.first_token / 8 * (uint64_t)CUDA_INPUT_GROUP_BYTES;
+    const uint8_t *from = parts.first;
     ring_place place;
 #pragma unroll 1
     for (uint32_t part = 0; part < work.count; part++) {
@@ -329,7 +342,7 @@ KERNEL_INLINE void copy_inputs(const halves_block<TOKENS, MATRICES> &work, uint3
         expect_bytes(full, bytes);
         copy_bulk(work.inputs + place.stage * layout::input_bytes, from, bytes, full);
         chunk_barrier_arrive(full);
-        from += part_bytes;
+        from += parts.bytes;
         place.advance(work.stages);
     }
 }
@@ -440,12 +453,13 @@ KERNEL_INLINE void gemm_halves(const cuda_machine *machine, const cuda_gemm &gem
     __syncthreads();
     if (warp >= multiplying_warps) {
         release_registers<warp_registers<TOKENS>::copying>();
+        const input_parts parts(work);
         wait_for_last_launch();
         const uint32_t live = live_rows(step, gemm.rows, work.first_token, TOKENS);
         if (live == 0)
             return;
         if (threadIdx.x == multiplying_warps * 32)
-            copy_inputs<TOKENS, MATRICES>(work, live);
+            copy_inputs<TOKENS, MATRICES>(work, parts, live);
         __syncwarp();
         if (work.splits > 1)
             meet_cluster(work.splits); /* with the others, in finish_cluster */

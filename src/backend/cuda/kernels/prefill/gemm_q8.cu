@@ -365,10 +365,11 @@ __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gem
         return;
     }
 
+    const cuda_packed_input &packed_input = gemm.inputs[block.matmul];
     const uint64_t early = early_tokens<TOKENS>(gemm, first_token, live, lane);
-    const uint64_t fine = gemm.packed_input.fine ? ~0ull >> (64 - live) : early;
+    const uint64_t fine = packed_input.fine ? ~0ull >> (64 - live) : early;
     const uint32_t first_fine = next_eight<TOKENS>(fine, 0);
-    const input_paths<TOKENS, OFFSETS> x(gemm.packed_input, first_token, live, lane);
+    const input_paths<TOKENS, OFFSETS> x(packed_input, first_token, live, lane);
     float sums[WARP_UNPACKED][TOKENS / 8][4] = {};
     for (uint32_t part = warp;;) {
         x.fetch(part, inputs);
@@ -378,13 +379,12 @@ __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gem
         copy_commit();
         second_terms seconds;
         if (first_fine < TOKENS)
-            seconds.load(
-                gemm.packed_input, first_token + first_fine, (uint32_t)(fine >> first_fine), part, lane);
+            seconds.load(packed_input, first_token + first_fine, (uint32_t)(fine >> first_fine), part, lane);
         copy_wait<1>();
         __syncwarp();
         multiply_part(weights, inputs, lane, sums);
         if (first_fine < TOKENS)
-            multiply_seconds<TOKENS>(weights, gemm.packed_input, first_token, fine, first_fine, part, lane,
+            multiply_seconds<TOKENS>(weights, packed_input, first_token, fine, first_fine, part, lane,
                 seconds, *(part_inputs<8, OFFSETS> *)own, sums);
         part += warps;
         if (part >= parts)
