@@ -9,6 +9,16 @@ extern "C" __global__ void salvo_begin(const cuda_machine *machine);
 extern "C" __global__ void salvo_angles(const cuda_machine *machine);
 extern "C" __global__ void salvo_rows(
     const cuda_machine *machine, const cuda_row_table *table, const cuda_packed_input *packed_inputs);
+extern "C" __global__ void salvo_few_rows(
+    const cuda_machine *machine, const cuda_row_table *table, const cuda_packed_input *packed_inputs);
+
+typedef void rows_kernel(
+    const cuda_machine *machine, const cuda_row_table *table, const cuda_packed_input *packed_inputs);
+
+inline rows_kernel *find_rows_kernel(const cuda_launch &launch)
+{
+    return strcmp(launch.kernel, "salvo_rows") ? salvo_few_rows : salvo_rows;
+}
 extern "C" __global__ void salvo_norm(
     const cuda_machine *machine, const __grid_constant__ cuda_norm_rows norm);
 extern "C" __global__ void salvo_end(const cuda_machine *machine);
@@ -199,7 +209,7 @@ struct rows_check {
             {padded + 8, columns, (uint16_t)rounding, 0, 1}, 2 * padded + 8);
         const device_array<uint8_t> table_array(table.bytes);
         const cuda_launch launch = cuda_rows_launch(capacity, (uint32_t)table.bytes.size(), table.places);
-        launch_kernel(launch, salvo_rows, device, (const cuda_row_table *)table_array.address,
+        launch_kernel(launch, find_rows_kernel(launch), device, (const cuda_row_table *)table_array.address,
             (const cuda_packed_input *)packed_inputs_array.address);
         device_wait();
         const std::vector<float> out = out_array.get();
@@ -389,7 +399,8 @@ inline void time_rows()
             const cuda_launch launch = cuda_rows_launch(tokens, (uint32_t)table.bytes.size(), table.places);
             const cuda_machine *device = machine.upload();
             const double time = time_of([&] {
-                launch_kernel(launch, salvo_rows, device, (const cuda_row_table *)table_array.address,
+                launch_kernel(launch, find_rows_kernel(launch), device,
+                    (const cuda_row_table *)table_array.address,
                     (const cuda_packed_input *)packed_inputs.address);
             });
             printf("%-44s T %4u  %8.2f us\n",

@@ -14,6 +14,7 @@ void add_row_kernels(kernel_table &table)
         FAKE_KERNEL(salvo_begin),
         FAKE_KERNEL(salvo_angles),
         FAKE_KERNEL(salvo_rows),
+        FAKE_KERNEL(salvo_few_rows),
         FAKE_KERNEL(salvo_norm),
         FAKE_KERNEL(salvo_rotate),
         FAKE_KERNEL(salvo_end),

@@ -71,7 +71,9 @@ struct cuda_launch cuda_end_launch(void)
 
 struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t table_size, uint32_t places)
 {
-    return (struct cuda_launch){"salvo_rows", capacity, 1, ROWS_THREADS,
+    const bool few = capacity <= FEW_ROWS;
+    return (struct cuda_launch){few ? "salvo_few_rows" : "salvo_rows", capacity, 1,
+        few ? FEW_ROWS_THREADS : ROWS_THREADS,
         (uint32_t)(round_up(table_size, 16) + round_up(places * sizeof(float), 16))};
 }
 

@@ -10,7 +10,7 @@
  *
  * salvo_angles(machine): cosines and sines of every row.
  *
- * salvo_rows(machine, row table, packed inputs): loads, row ops, stores and rounds of a
+ * salvo_rows(machine, row table, packed inputs), salvo_few_rows: loads, row ops, stores and rounds of a
  * struct cuda_row_table, one block a row. `packed input` of a struct cuda_round is an index into packed
  * inputs, an array of struct cuda_packed_input.
  *
@@ -75,6 +75,8 @@ enum {
     BEGIN_THREADS = 512,
     ANGLES_THREADS = 64,
     ROWS_THREADS = 256,
+    FEW_ROWS = 128, /* up to here blocks of rows have many threads: they run at once, on their own */
+    FEW_ROWS_THREADS = 512,
     ROTATE_THREADS = 256,
     NORM_THREADS = 256,
     NORM_COLUMNS = 4 * NORM_THREADS * 4, /* of a block: a thread has up to four times four in registers.

@@ -119,7 +119,7 @@ enum {
     CUDA_MODULES = 16,
     CUDA_FUNCTIONS = 64,
     CUDA_BARRIER_WORDS = 64,
-    CUDA_MANY_PLANS = 5,
+    CUDA_MANY_PLANS = 6,
     CUDA_MOST_SERIAL = 15, /* runs of a step that are computed one after the other */
     CUDA_ALL_RUNS = -1,
 };

@@ -99,7 +99,7 @@ cleanup:
 
 /* Rows of all plans for many tokens but the last: blocks without work cost time, too, and matmuls have
  * kernels for each of these numbers. */
-static const uint32_t many_rows[CUDA_MANY_PLANS] = {GEMM_FEW_TOKENS, 32, 64, 128};
+static const uint32_t many_rows[CUDA_MANY_PLANS] = {GEMM_FEW_TOKENS, 32, 64, 128, 256};
 
 /* Products of warpgroups use halves, which are closer to the activations than int8 with a scale. */
 static void round_to_halves(struct plan *plan)

@@ -1,12 +1,13 @@
 /*
  * Many tokens: the beginning and the end of a step, and everything that is done row by row.
  *
- *   salvo_begin(machine)                 1 block of BEGIN_THREADS
- *   salvo_angles(machine)                a block of ANGLES_THREADS for each row
- *   salvo_rows(machine, table, inputs)   a block of ROWS_THREADS for each row
- *   salvo_end(machine)                   1 block of END_THREADS
+ *   salvo_begin(machine)                     1 block of BEGIN_THREADS
+ *   salvo_angles(machine)                    a block of ANGLES_THREADS for each row
+ *   salvo_rows(machine, table, inputs)       a block of ROWS_THREADS for each row
+ *   salvo_few_rows(machine, table, inputs)   a block of FEW_ROWS_THREADS for each row
+ *   salvo_end(machine)                       1 block of END_THREADS
  *
- * Shared memory of salvo_rows is the row table, then the places of a row's vectors.
+ * Shared memory of salvo_rows and salvo_few_rows is the row table, then the places of a row's vectors.
  *
  * A run that does not begin at its slot's next position has no rows: its count becomes 0 in the device's copy
  * of the step. When the host has cancelled, no run has any.
@@ -96,12 +97,13 @@ KERNEL_INLINE bool find_row(const cuda_machine &machine, uint32_t kind, uint32_t
 }
 
 /* A vector in shared memory to its row of a packed input; columns beyond the last are zeros. */
+template <int THREADS>
 KERNEL_INLINE void round_row(const cuda_round &round, const cuda_packed_input &packed_input,
     const float *vectors, uint32_t row, bool fine)
 {
     const float *x = vectors + round.place;
     const uint64_t columns = packed_input.columns, first = row * columns;
-    for (uint32_t i = threadIdx.x * 4; i < columns; i += ROWS_THREADS * 4) {
+    for (uint32_t i = threadIdx.x * 4; i < columns; i += THREADS * 4) {
         float4 four;
         four.x = i < round.columns ? x[i] : 0;
         four.y = i + 1 < round.columns ? x[i + 1] : 0;
@@ -117,18 +119,19 @@ KERNEL_INLINE void round_row(const cuda_round &round, const cuda_packed_input &p
     }
 }
 
-extern "C" __global__ void __launch_bounds__(ROWS_THREADS) salvo_rows(
+template <int THREADS>
+KERNEL_INLINE void work_row(
     const cuda_machine *given, const cuda_row_table *given_table, const cuda_packed_input *packed_inputs)
 {
     DYNAMIC_SHARED(shared);
     __shared__ cuda_machine machine;
-    __shared__ __align__(16) float scratch[2 * ROWS_THREADS / 32];
+    __shared__ __align__(16) float scratch[2 * THREADS / 32];
     /* Tables are constant: they are loaded before the data of the row. */
     invite_next_launch();
-    for (uint32_t i = threadIdx.x; i < sizeof machine / 4; i += ROWS_THREADS)
+    for (uint32_t i = threadIdx.x; i < sizeof machine / 4; i += THREADS)
         ((uint32_t *)&machine)[i] = __ldg((const uint32_t *)given + i);
     const uint32_t size = __ldg(&given_table->size);
-    for (uint32_t i = threadIdx.x; i < size / 4; i += ROWS_THREADS)
+    for (uint32_t i = threadIdx.x; i < size / 4; i += THREADS)
         ((uint32_t *)shared)[i] = __ldg((const uint32_t *)given_table + i);
     __syncthreads();
     const cuda_row_table *table = (const cuda_row_table *)shared;
@@ -143,21 +146,30 @@ extern "C" __global__ void __launch_bounds__(ROWS_THREADS) salvo_rows(
     const bool is_token = table->rows == ROWS_TOKENS;
     const cuda_load *loads = (const cuda_load *)(shared + table->loads_at);
     if (is_token)
-        load_vectors<ROWS_THREADS>(machine, loads, table->load_count, vectors, row);
+        load_vectors<THREADS>(machine, loads, table->load_count, vectors, row);
     if (!find_row(machine, table->rows, blockIdx.x, row))
         return;
     if (!is_token)
-        load_vectors<ROWS_THREADS>(machine, loads, table->load_count, vectors, row);
+        load_vectors<THREADS>(machine, loads, table->load_count, vectors, row);
     __syncthreads();
-    row_worker<ROWS_THREADS> worker = {machine, vectors, scratch, 0, row};
+    row_worker<THREADS> worker = {machine, vectors, scratch, 0, row};
     worker.run_all(ops, table->op_count);
     __syncthreads();
-    store_vectors<ROWS_THREADS>(
-        (const cuda_store *)(shared + table->stores_at), table->store_count, vectors, row);
+    store_vectors<THREADS>((const cuda_store *)(shared + table->stores_at), table->store_count, vectors, row);
     for (uint32_t i = 0; i < table->round_count; i++)
-        round_row(rounds[i], packed_inputs[rounds[i].packed_input], vectors, row.row,
+        round_row<THREADS>(rounds[i], packed_inputs[rounds[i].packed_input], vectors, row.row,
             rounds[i].fine || (is_token && row.position < EARLY_POSITIONS));
 }
+
+#define DEFINE_ROWS(name, threads)                                                                        \
+    extern "C" __global__ void __launch_bounds__(threads) name(                                           \
+        const cuda_machine *machine, const cuda_row_table *table, const cuda_packed_input *packed_inputs) \
+    {                                                                                                     \
+        work_row<threads>(machine, table, packed_inputs);                                                 \
+    }
+
+DEFINE_ROWS(salvo_rows, ROWS_THREADS)
+DEFINE_ROWS(salvo_few_rows, FEW_ROWS_THREADS)
 
 /* ---- The end ---- */
 
