@@ -147,10 +147,11 @@ const struct json_value *schema_unevaluated(
     struct evaluated evaluated = {.schema = schema};
     const struct json_value *rest = NULL;
     evaluate(&evaluated, node, 0);
-    if (evaluated.unknown && !(items ? evaluated.all_items : evaluated.all_members))
+    if (evaluated.unknown && !(items ? evaluated.all_items : evaluated.all_members)) {
         tree_complain(schema->pool, SALVO_ERROR_UNSUPPORTED, keyword,
             "this keyword cannot be enforced: the properties or items that other keywords evaluate depend on "
             "the value");
+    }
     if (schema->pool->status == SALVO_OK) {
         const bool all = items ? evaluated.all_items : evaluated.all_members;
         rest = all ? made_value(schema, VALUE_TRUE, keyword) : made_rest(schema, &evaluated, keyword, items);

@@ -269,7 +269,7 @@ static void test_many_unique_items(void **state)
     static const unsigned counts[] = {150, 255, 256, 257, 300};
     uint64_t token_seed = 3;
     struct token_trie *trie = NULL;
-    uint32_t mask[(TOKENS + 31) / 32];
+    uint32_t mask[(TOKENS + 31) / 32] = {0};
     assert_int_equal(token_trie_open(TOKENS, json_token, &token_seed, &trie), SALVO_OK);
     struct salvo_grammar *grammar = sample_schema(schema, trie, false, LIMIT);
     assert_non_null(grammar);

@@ -45,10 +45,11 @@ enum salvo_status kv_pool_open(struct executor *executor)
                 options->context, options->slots));
     }
     status = memory_map(total, PAGES_NORMAL, &executor->state_memory);
-    if (status != SALVO_OK)
+    if (status != SALVO_OK) {
         TRY(fail(status,
             "a context of %u tokens for %u sessions needs %zu bytes, more memory than is available",
             options->context, options->slots, total));
+    }
     executor->state_bytes = total;
     for (uint32_t i = 0; i < program->buffer_count; i++) {
         if (!state->caches[i].heads)

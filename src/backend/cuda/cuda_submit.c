@@ -575,10 +575,11 @@ static enum salvo_status find_ticket(struct executor *executor, uint64_t number,
 /* Whether it failed because an earlier step failed. */
 static enum salvo_status check_ticket(const struct executor *executor, const struct cuda_ticket *ticket)
 {
-    if (ticket->failed)
+    if (ticket->failed) {
         return fail(SALVO_ERROR_DEVICE,
             "cuda device %u (%s): the step was dropped because an earlier step failed: %s",
             executor->context.number, executor->context.name, name_failure(executor->failure));
+    }
     return SALVO_OK;
 }
 
