@@ -277,6 +277,19 @@ static void check_tiles(const struct cpu_kernels *kernels, const struct cpu_kern
     unpacked_tiles_free(tile);
 }
 
+/* Two and four tokens times packed tiles. */
+static void check_packed(
+    const struct cpu_kernels *kernels, const struct q8_case *c, struct q8_tile x, const float *want)
+{
+    const size_t rows = c->tiles * TILE_ROWS;
+    for (unsigned tokens = 2; kernels->matmul_packed[c->type] && tokens <= QUAD; tokens += 2) {
+        float *out = guarded_new(tokens * rows * sizeof *out);
+        kernels->matmul_packed[c->type](c->packed, c->tiles, c->k, x, tokens, out);
+        check_same_floats("matmul of packed tiles", out, want, tokens * rows);
+        guarded_free(out);
+    }
+}
+
 static void check_q8(
     const struct cpu_kernels *kernels, const struct cpu_kernels *scalar, const struct q8_case *c)
 {
@@ -293,6 +306,7 @@ static void check_q8(
         check_same_floats("matvec", got, want + t * rows, rows);
     }
     check_tiles(kernels, scalar, c, x, want);
+    check_packed(kernels, c, x, want);
     q8_tile_free(single);
     q8_tile_free(x);
     guarded_free(want);
@@ -394,6 +408,7 @@ struct bench_case {
     const struct cpu_kernels *kernels;
     enum tensor_type type;
     size_t tiles;
+    unsigned tokens; /* of matmul_packed */
     const uint8_t *matrix;
     uint8_t *packed;
     const float *x;
@@ -437,6 +452,12 @@ static void call_matmul(void *argument)
         b->kernels->matmul_q8(b->tile, BENCH_K, group, offsets, b->q8, true, b->out);
     else
         b->kernels->matmul_float(b->floats, BENCH_K, b->x, true, b->out);
+}
+
+static void call_packed(void *argument)
+{
+    struct bench_case *b = argument;
+    b->kernels->matmul_packed[b->type](b->packed, b->tiles, BENCH_K, b->q8, b->tokens, b->out);
 }
 
 static void call_round(void *argument)
@@ -490,6 +511,9 @@ void bench_matmul(const struct cpu_kernels *kernels)
             b.single.terms = b.q8.terms = terms;
             b.tiles = ((size_t)256 << 10) / tile_bytes;
             bench_one("matvec", call_matvec, &b, (double)(b.tiles * tile_bytes), "GB/s");
+            for (b.tokens = 2; kernels->matmul_packed[b.type] && b.tokens <= QUAD; b.tokens += 2)
+                bench_one(b.tokens == 2 ? "matmul-packed-2" : "matmul-packed-4", call_packed, &b,
+                    (double)(b.tokens * b.tiles * TILE_ROWS * BENCH_K), "GMAC/s");
             b.tiles = stream < STREAM_TILES ? stream : STREAM_TILES;
             bench_one("matvec-stream", call_matvec, &b, (double)(b.tiles * tile_bytes), "GB/s");
             bench_one("matmul", call_matmul, &b,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define MATVEC_ENTRY(isa, type) [TYPE_##type] = isa##_matvec_##type,
+#define PACKED_ENTRY(isa, type) [TYPE_##type] = isa##_matmul_packed_##type,
 #define UNPACK_ENTRY(isa, type) [TYPE_##type] = isa##_unpack_##type,
 
 /* matvec: the instruction set whose matvec is used for quantised and F16 weights. */
@@ -40,7 +41,9 @@ static const struct cpu_kernels neon_i8mm_kernels = {.name = "neon-i8mm",
     MATMUL_KERNELS(neon, neon_i8mm),
     .tile_tokens = QUAD,
     .weight_tiles = 1,
+    .packed_tokens = 8,
     .matmul_q8 = neon_i8mm_matmul_q8,
+    .matmul_packed = {FOR_QUANTISED_TYPES(PACKED_ENTRY, neon_i8mm)},
     ROW_KERNELS(neon),
     RECURRENT_KERNELS(neon),
     ATTEND_KERNELS(neon)};

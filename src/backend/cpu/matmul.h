@@ -84,6 +84,10 @@ DECLARE_MATMULS(avx512)
 #define DECLARE_MATVEC(isa, type) \
     void isa##_matvec_##type(const uint8_t *tiles, size_t tile_count, size_t k, struct q8_tile x, float *out);
 FOR_QUANTISED_TYPES(DECLARE_MATVEC, neon_i8mm)
+#define DECLARE_MATMUL_PACKED(isa, type) \
+    void isa##_matmul_packed_##type(     \
+        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_tile x, unsigned tokens, float *out);
+FOR_QUANTISED_TYPES(DECLARE_MATMUL_PACKED, neon_i8mm)
 void neon_i8mm_matvec_F16(const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out);
 void neon_i8mm_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,
     bool first, float *out);

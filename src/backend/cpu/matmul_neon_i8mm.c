@@ -37,6 +37,134 @@ INLINE vec8 codes_dot(
 
 FOR_QUANTISED_TYPES(DEFINE_MATVEC, neon_i8mm)
 
+/* ---- Two or four tokens with packed tiles, unpacked in registers ---- */
+
+/* The products of 32 or 16 elements with the first tokens of a tile of QUAD tokens. */
+struct packed_dots {
+    int32x4_t high[2][PAIRS], low[2][PAIRS]; /* [token pair][row pair]; `low` is the second term */
+};
+
+INLINE void add_codes(struct packed_dots *dots, bytes codes, unsigned p, const int8_t *x,
+    const unsigned terms, const unsigned pairs)
+{
+    UNROLL
+    for (unsigned t = 0; t < pairs; t++) {
+        const int8_t *pair = x + t * 16;
+        dots->high[t][p] = vmmlaq_s32(dots->high[t][p], vreinterpretq_s8_u8(codes), vld1q_s8(pair));
+        if (terms == 2)
+            dots->low[t][p] =
+                vmmlaq_s32(dots->low[t][p], vreinterpretq_s8_u8(codes), vld1q_s8(pair + QUAD * OCTET));
+    }
+}
+
+/* Part `half` of 32 elements, of one or two `halves`. Vectors of nibbles are multiplied as soon as they are
+ * unpacked, so that few registers are in use. */
+INLINE struct packed_dots dot_packed(const struct tile_format f, const uint8_t *from, const int8_t *x,
+    const unsigned halves, const unsigned half, const unsigned terms, const unsigned pairs)
+{
+    const size_t octet_bytes = (size_t)terms * QUAD * OCTET;
+    struct packed_dots dots;
+    for (unsigned p = 0; p < PAIRS; p++)
+        dots.high[0][p] = dots.high[1][p] = dots.low[0][p] = dots.low[1][p] = vdupq_n_s32(0);
+    if (halves == 2 || f.codes == CODES_8) {
+        const struct codes codes = load_codes(f, from);
+        const unsigned first = half * 2 * VECTORS;
+        UNROLL
+        for (unsigned i = first; i < first + 4 / halves * VECTORS; i++)
+            add_codes(&dots, codes.v[i], i % PAIRS, x + i / VECTORS * octet_bytes, terms, pairs);
+    } else {
+        UNROLL
+        for (unsigned i = 0; i < 2 * VECTORS; i++) {
+            bytes low, high;
+            finish_nibbles(f, from, i, bytes_load(from + i * sizeof(bytes)), &low, &high);
+            add_codes(&dots, low, i % PAIRS, x + i / VECTORS * octet_bytes, terms, pairs);
+            add_codes(&dots, high, i % PAIRS, x + (i / VECTORS + 2) * octet_bytes, terms, pairs);
+        }
+    }
+    return dots;
+}
+
+INLINE void levels_twice(vec8 level, float32x4_t out[PAIRS])
+{
+    out[0] = vzip1q_f32(level.low, level.low);
+    out[1] = vzip2q_f32(level.low, level.low);
+    out[2] = vzip1q_f32(level.high, level.high);
+    out[3] = vzip2q_f32(level.high, level.high);
+}
+
+/* One tile times `pairs` pairs of tokens; the rows of `out` are `stride` floats apart. */
+INLINE void multiply_packed(enum tensor_type type, const unsigned terms, const unsigned pairs,
+    const uint8_t *block, size_t k, struct q8_tile x, size_t stride, float *out)
+{
+    const struct tile_format f = tile_formats[type];
+    const unsigned groups = tile_block_elements(f) / 32, halves = 32 / f.group;
+    float32x4_t sums[2][PAIRS] = {{{0}}};
+    for (size_t first = 0; first < k / 32; first += groups, block += tile_block_bytes(f)) {
+        const struct levels levels = block_levels(f, block);
+        for (size_t i = 0; i < groups; i++) {
+            const size_t g = first + i;
+            const uint8_t *codes = block + tile_codes_at(f) + i * tile_code_bytes(f);
+            UNROLL
+            for (unsigned half = 0; half < halves; half++) {
+                const struct packed_dots dots =
+                    dot_packed(f, codes, x.values + g * GROUP * QUAD * terms, halves, half, terms, pairs);
+                const struct levels group = group_levels(f, block, levels, i * halves + half);
+                float32x4_t scales[PAIRS], offsets[PAIRS];
+                levels_twice(group.scale, scales);
+                levels_twice(group.offset, offsets);
+                const float *x_sums = (halves == 1 ? x.sums : x.half_sums) + (g * halves + half) * QUAD;
+                UNROLL
+                for (unsigned t = 0; t < pairs; t++) {
+                    const float32x4_t x_scale = load_pair(x.scales + g * QUAD + t * 2),
+                                      x_sum = load_pair(x_sums + t * 2);
+                    UNROLL
+                    for (unsigned p = 0; p < PAIRS; p++) {
+                        const int32x4_t dot = terms == 1
+                                                  ? dots.high[t][p]
+                                                  : vmlaq_n_s32(dots.low[t][p], dots.high[t][p], TERM_SCALE);
+                        sums[t][p] = vfmaq_f32(sums[t][p], vcvtq_f32_s32(dot), vmulq_f32(scales[p], x_scale));
+                        if (f.offsets)
+                            sums[t][p] = vfmaq_f32(sums[t][p], offsets[p], x_sum);
+                    }
+                }
+            }
+        }
+    }
+    UNROLL
+    for (unsigned t = 0; t < pairs; t++)
+        store_pair(sums[t], stride, out + t * 2 * stride);
+}
+
+/* With two terms, four tokens at once need more registers than there are. */
+INLINE void matmul_packed(enum tensor_type type, const uint8_t *tiles, size_t tile_count, size_t k,
+    struct q8_tile x, unsigned tokens, float *out)
+{
+    const size_t tile_bytes =
+                     k / tile_block_elements(tile_formats[type]) * tile_block_bytes(tile_formats[type]),
+                 stride = tile_count * TILE_ROWS;
+    const struct q8_tile last_two = {x.values + 16, x.scales + 2, x.sums + 2, x.half_sums + 2, x.terms};
+    for (size_t tile = 0; tile < tile_count; tile++, tiles += tile_bytes, out += TILE_ROWS) {
+        if (x.terms == 1 && tokens > 2) {
+            multiply_packed(type, 1, 2, tiles, k, x, stride, out);
+        } else if (x.terms == 1) {
+            multiply_packed(type, 1, 1, tiles, k, x, stride, out);
+        } else {
+            multiply_packed(type, 2, 1, tiles, k, x, stride, out);
+            if (tokens > 2)
+                multiply_packed(type, 2, 1, tiles, k, last_two, stride, out + 2 * stride);
+        }
+    }
+}
+
+#define DEFINE_MATMUL_PACKED(isa, type)                                                                   \
+    void isa##_matmul_packed_##type(                                                                      \
+        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_tile x, unsigned tokens, float *out) \
+    {                                                                                                     \
+        matmul_packed(TYPE_##type, tiles, tile_count, k, x, tokens, out);                                 \
+    }
+
+FOR_QUANTISED_TYPES(DEFINE_MATMUL_PACKED, neon_i8mm)
+
 /* ---- Four tokens ---- */
 
 void neon_i8mm_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,

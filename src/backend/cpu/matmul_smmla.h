@@ -31,15 +31,19 @@ INLINE struct squares load_squares(const float *out)
     return squares;
 }
 
+/* The sums of a pair of tokens, whose rows are `stride` floats apart. */
+INLINE void store_pair(const float32x4_t squares[PAIRS], size_t stride, float *out)
+{
+    for (unsigned p = 0; p < PAIRS; p++) {
+        vst1_f32(out + p * 2, vget_low_f32(vuzp1q_f32(squares[p], squares[p])));
+        vst1_f32(out + stride + p * 2, vget_low_f32(vuzp2q_f32(squares[p], squares[p])));
+    }
+}
+
 INLINE void store_squares(struct squares squares, float *out)
 {
-    for (unsigned t = 0; t < 2; t++) {
-        for (unsigned p = 0; p < PAIRS; p++) {
-            float *to = out + t * 2 * TILE_ROWS + p * 2;
-            vst1_f32(to, vget_low_f32(vuzp1q_f32(squares.v[t][p], squares.v[t][p])));
-            vst1_f32(to + TILE_ROWS, vget_low_f32(vuzp2q_f32(squares.v[t][p], squares.v[t][p])));
-        }
-    }
+    for (unsigned t = 0; t < 2; t++)
+        store_pair(squares.v[t], TILE_ROWS, out + (size_t)t * 2 * TILE_ROWS);
 }
 
 /* Eight values, one per row, each twice: for both tokens of a square. */

@@ -1,7 +1,8 @@
 /*
  * Matmul groups. Four or eight rows are multiplied together with a tile that is unpacked once. Rows that do
  * not fill such a tile are multiplied one by one with packed tiles, which costs less than computing the
- * missing rows. Both add in the same order, so the results of a row do not depend on the rows beside it.
+ * missing rows; if there is matmul_packed, it multiplies two to four of them at once, and all rows of steps
+ * with few rows. All add in the same order, so the results of a row do not depend on the rows beside it.
  */
 #include "backend/cpu/executor.h"
 
@@ -213,6 +214,24 @@ static void multiply_rows_float(struct executor *executor, const struct op *op, 
     }
 }
 
+/* At most QUAD rows of one activation tile, and at most TILES_AT_ONCE tiles. */
+static void work_on_packed_tiles(struct executor *executor, const struct group *group, const struct op *op,
+    uint32_t tile, uint32_t count, uint32_t first, uint32_t end, uint32_t thread)
+{
+    float gate[QUAD * TILES_AT_ONCE * TILE_ROWS], up[QUAD * TILES_AT_ONCE * TILE_ROWS];
+    float *const sums[] = {gate, up};
+    for (uint32_t i = 0; i < (group->glu ? 2 : 1); i++) {
+        const struct op *matrix = group->glu ? matmul_of(executor, group, i) : op;
+        const struct program_buffer *weight = &executor->program->buffers[matrix->inputs[0]];
+        const struct weight *packed = &executor->weights[matrix->inputs[0]];
+        executor->kernels->matmul_packed[weight->type](packed->tiles + tile * packed->tile_bytes, count,
+            weight->columns,
+            tokens_tile(executor, matrix->matmul.fine, matrix->rows, first, weight->columns, 0),
+            end - first > 2 ? QUAD : 2, sums[i]);
+    }
+    finish_tiles(executor, group, op, tile, count, sums, (size_t)count * TILE_ROWS, first, end, thread);
+}
+
 static void work_on_tiles(struct executor *executor, const struct group *group, const struct op *op,
     uint32_t tile, uint32_t tiles, uint32_t first, uint32_t end, uint32_t thread)
 {
@@ -237,12 +256,22 @@ static uint32_t tiles_in_cache(const struct executor *executor, const struct op 
     return tiles < 4 ? 4 : tiles < TILES_AT_ONCE ? (uint32_t)tiles : TILES_AT_ONCE;
 }
 
+/* The number of rows that are multiplied with unpacked tiles; the rows up to `tiled_end` behind them are
+ * multiplied with packed ones. */
+static uint32_t unpacked_rows(const struct executor *executor, uint32_t tiled_end, enum rounding rounding)
+{
+    if (rounding != ROUNDING_Q8 || !executor->kernels->packed_tokens)
+        return tiled_end;
+    return tiled_end <= executor->kernels->packed_tokens ? 0 : tiled_end / QUAD * QUAD;
+}
+
 static void work_on_rows(struct executor *executor, const struct group *group, const struct op *op,
     uint32_t tile, uint32_t count, uint32_t thread)
 {
     const uint32_t live = executor->live[group->rows],
                    tiled_end = tiled_rows(executor, live, group->rounding);
     const bool integers = group->rounding == ROUNDING_Q8;
+    const uint32_t unpacked_end = unpacked_rows(executor, tiled_end, group->rounding);
     const uint32_t weight_tiles = integers ? executor->kernels->weight_tiles : 1;
     const size_t row_bytes =
         executor->program->buffers[op->inputs[1]].columns * (integers ? 1 : sizeof(float));
@@ -253,10 +282,16 @@ static void work_on_rows(struct executor *executor, const struct group *group, c
         const uint32_t end = first + block < live ? first + block : live;
         for (uint32_t begin = tile; begin < tile + count; begin += at_once) {
             const uint32_t tiles = tile + count - begin < at_once ? tile + count - begin : at_once;
-            for (uint32_t i = begin; first < tiled_end && i < begin + tiles; i += weight_tiles) {
+            for (uint32_t i = begin; first < unpacked_end && i < begin + tiles; i += weight_tiles) {
                 work_on_tiles(executor, group, op, i,
                     begin + tiles - i < weight_tiles ? begin + tiles - i : weight_tiles, first,
-                    end < tiled_end ? end : tiled_end, thread);
+                    end < unpacked_end ? end : unpacked_end, thread);
+            }
+            for (uint32_t row = first < unpacked_end ? unpacked_end : first; row < end && row < tiled_end;
+                 row += QUAD) {
+                const uint32_t last = end < tiled_end ? end : tiled_end;
+                work_on_packed_tiles(
+                    executor, group, op, begin, tiles, row, row + QUAD < last ? row + QUAD : last, thread);
             }
             for (uint32_t row = first < tiled_end ? tiled_end : first; row < end; row++)
                 work_on_one_row(executor, group, op, begin, tiles, row, thread);

@@ -175,6 +175,8 @@ uint32_t tiled_rows(const struct executor *executor, uint32_t live, enum roundin
         return live % OCTET < 4 ? live / OCTET * OCTET : live;
     if (executor->kernels->tile_tokens == WIDE_TOKENS)
         return live % WIDE_TOKENS < executor->kernels->least_tokens ? live / WIDE_TOKENS * WIDE_TOKENS : live;
+    if (executor->kernels->packed_tokens)
+        return live % QUAD == 1 ? live - 1 : live;
     return live % QUAD == 3 && live > QUAD ? live : live / QUAD * QUAD;
 }
 
@@ -247,7 +249,10 @@ void rows_work(struct executor *executor, const struct group *group, uint32_t ta
         if (group->rounded_count)
             round_row(executor, group, row, row >= tiled_end);
     }
-    const uint32_t width = group->rounding == ROUNDING_Q8 ? executor->kernels->tile_tokens : OCTET;
+    const bool integers = group->rounding == ROUNDING_Q8;
+    uint32_t width = integers ? executor->kernels->tile_tokens : OCTET;
+    if (integers && executor->kernels->packed_tokens) /* matmul_packed computes pairs of tokens */
+        width = 2;
     if (group->rounded_count && end == live && tiled_end == live && live % width)
         pad_tile(executor, group, live);
 }
