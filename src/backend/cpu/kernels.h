@@ -167,7 +167,7 @@ struct cpu_kernels {
 
     /* The shape of matmul_q8: QUAD tokens by one tile, or WIDE_TOKENS tokens by two. Fewer than
      * `least_tokens` tokens behind the full tiles of WIDE_TOKENS are faster one by one. Up to `packed_tokens`
-     * tokens are faster with matmul_packed; 0: never. */
+     * tokens (for formats with blocks of 256 up to QUAD) are faster with matmul_packed; 0: never. */
     unsigned tile_tokens, weight_tiles, least_tokens, packed_tokens;
 
     /* Rounds token t of a tile of `width` tokens to `terms` terms, at most those of the tile; k is a

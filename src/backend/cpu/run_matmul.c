@@ -1,8 +1,8 @@
 /*
  * Matmul groups. Four or eight rows are multiplied together with a tile that is unpacked once. Rows that do
  * not fill such a tile are multiplied one by one with packed tiles, which costs less than computing the
- * missing rows; if there is matmul_packed, it multiplies two to four of them at once, and all rows of steps
- * with few rows. All add in the same order, so the results of a row do not depend on the rows beside it.
+ * missing rows. In steps with few rows, matmul_packed multiplies two or four at once with packed tiles. All
+ * add in the same order, so the results of a row do not depend on the rows beside it.
  */
 #include "backend/cpu/executor.h"
 
@@ -256,13 +256,16 @@ static uint32_t tiles_in_cache(const struct executor *executor, const struct op 
     return tiles < 4 ? 4 : tiles < TILES_AT_ONCE ? (uint32_t)tiles : TILES_AT_ONCE;
 }
 
-/* The number of rows that are multiplied with unpacked tiles; the rows up to `tiled_end` behind them are
- * multiplied with packed ones. */
-static uint32_t unpacked_rows(const struct executor *executor, uint32_t tiled_end, enum rounding rounding)
+/* Whether the rows in tiles of several tokens are multiplied with packed weight tiles. */
+static bool uses_packed(
+    const struct executor *executor, const struct group *group, const struct op *op, uint32_t tiled_end)
 {
-    if (rounding != ROUNDING_Q8 || !executor->kernels->packed_tokens)
-        return tiled_end;
-    return tiled_end <= executor->kernels->packed_tokens ? 0 : tiled_end / QUAD * QUAD;
+    const enum tensor_type type = executor->program->buffers[op->inputs[0]].type;
+    const uint32_t most = executor->kernels->packed_tokens;
+    if (group->rounding != ROUNDING_Q8)
+        return false;
+    /* Formats with two levels of scales take longer to unpack: once for each tile of tokens is enough. */
+    return tiled_end <= (tensor_type_info(type)->block_elements > GROUP && most > QUAD ? QUAD : most);
 }
 
 static void work_on_rows(struct executor *executor, const struct group *group, const struct op *op,
@@ -271,7 +274,7 @@ static void work_on_rows(struct executor *executor, const struct group *group, c
     const uint32_t live = executor->live[group->rows],
                    tiled_end = tiled_rows(executor, live, group->rounding);
     const bool integers = group->rounding == ROUNDING_Q8;
-    const uint32_t unpacked_end = unpacked_rows(executor, tiled_end, group->rounding);
+    const uint32_t unpacked_end = uses_packed(executor, group, op, tiled_end) ? 0 : tiled_end;
     const uint32_t weight_tiles = integers ? executor->kernels->weight_tiles : 1;
     const size_t row_bytes =
         executor->program->buffers[op->inputs[1]].columns * (integers ? 1 : sizeof(float));

@@ -250,9 +250,8 @@ void rows_work(struct executor *executor, const struct group *group, uint32_t ta
             round_row(executor, group, row, row >= tiled_end);
     }
     const bool integers = group->rounding == ROUNDING_Q8;
-    uint32_t width = integers ? executor->kernels->tile_tokens : OCTET;
-    if (integers && executor->kernels->packed_tokens) /* matmul_packed computes pairs of tokens */
-        width = 2;
-    if (group->rounded_count && end == live && tiled_end == live && live % width)
+    const uint32_t width = integers ? executor->kernels->tile_tokens : OCTET;
+    const bool is_pair = integers && executor->kernels->packed_tokens && live == 2; /* of matmul_packed */
+    if (group->rounded_count && end == live && tiled_end == live && live % width && !is_pair)
         pad_tile(executor, group, live);
 }
