@@ -183,8 +183,8 @@ SALVO_API void salvo_scheduler_sessions(
 /* With `poll`: a descriptor that is readable while events wait; -1 without. */
 SALVO_API int salvo_scheduler_descriptor(const struct salvo_scheduler *scheduler);
 
-/* Takes the oldest event; false if there is none. Its pointers are valid until the next call. One thread at
- * a time. */
+/* Takes the oldest event; false if there is none, or if out->size is not valid. Its pointers are valid until
+ * the next call. One thread at a time. */
 SALVO_API bool salvo_scheduler_poll(struct salvo_scheduler *scheduler, struct salvo_event *out);
 
 /* ---- Counters, readable from any thread ---- */

@@ -292,8 +292,9 @@ int salvo_scheduler_descriptor(const struct salvo_scheduler *scheduler)
 
 bool salvo_scheduler_poll(struct salvo_scheduler *scheduler, struct salvo_event *out)
 {
-    struct salvo_event event;
-    if (!scheduler || !out || !out->size)
+    struct salvo_event event = {0};
+    /* Before an event is taken, which a wrong size would lose. */
+    if (!scheduler || !out || result_write("salvo_event", &event, sizeof event, out) != SALVO_OK)
         return false;
     pthread_mutex_lock(&scheduler->mutex);
     const bool found = event_take(scheduler, &event);

@@ -493,7 +493,7 @@ static void unread_events_are_bounded(void **state)
     int32_t *ids = some_ids(PROMPT, fixture.vocabulary, 3);
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         struct salvo_scheduler_options options = SALVO_SCHEDULER_OPTIONS_INIT;
-        struct salvo_event event = {.size = sizeof event};
+        struct salvo_event event = {.size = sizeof event}, wrong = {.size = sizeof wrong.size - 1};
         struct salvo_scheduler *scheduler;
         struct record record;
         uint64_t handle;
@@ -509,6 +509,7 @@ static void unread_events_are_bounded(void **state)
             struct pollfd descriptor = {salvo_scheduler_descriptor(scheduler), POLLIN, 0};
             assert_int_equal(1, poll(&descriptor, 1, -1));
             assert_true(scheduler_counters_now(scheduler).tokens <= (uint64_t)taken + limits[i]);
+            assert_false(salvo_scheduler_poll(scheduler, &wrong)); /* which takes none */
             assert_true(salvo_scheduler_poll(scheduler, &event));
             if (event.kind == SALVO_EVENT_PROMPT)
                 assert_int_equal(ids[scored++], event.id);
