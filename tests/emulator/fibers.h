@@ -18,7 +18,6 @@
 #ifndef TESTS_EMULATOR_FIBERS_H
 #define TESTS_EMULATOR_FIBERS_H
 
-#include <csetjmp>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -26,7 +25,6 @@
 #include <cstring>
 #include <functional>
 #include <sys/mman.h>
-#include <ucontext.h>
 #include <vector>
 
 struct emulator_index {
@@ -47,6 +45,74 @@ struct emulator_options {
     unsigned stall_round = 0, stalled = 0; /* rounds count from 1; 0: no block stalls */
 };
 
+/*
+ * Stores the registers that a function keeps below the stack pointer, the stack pointer in `*out_from`, and
+ * goes on where `to` was stored. longjmp would do, but AddressSanitizer makes a system call of each.
+ */
+extern "C" void emulator_switch(void **out_from, void *to);
+#if defined(__aarch64__)
+enum { EMULATOR_SAVED_WORDS = 20, EMULATOR_SAVED_RETURN = 1 };
+asm(R"(
+    .pushsection .text
+    .weak emulator_switch
+    .type emulator_switch, %function
+emulator_switch:
+    stp x29, x30, [sp, #-160]!
+    stp x19, x20, [sp, #16]
+    stp x21, x22, [sp, #32]
+    stp x23, x24, [sp, #48]
+    stp x25, x26, [sp, #64]
+    stp x27, x28, [sp, #80]
+    stp d8, d9, [sp, #96]
+    stp d10, d11, [sp, #112]
+    stp d12, d13, [sp, #128]
+    stp d14, d15, [sp, #144]
+    mov x9, sp
+    str x9, [x0]
+    mov sp, x1
+    ldp x19, x20, [sp, #16]
+    ldp x21, x22, [sp, #32]
+    ldp x23, x24, [sp, #48]
+    ldp x25, x26, [sp, #64]
+    ldp x27, x28, [sp, #80]
+    ldp d8, d9, [sp, #96]
+    ldp d10, d11, [sp, #112]
+    ldp d12, d13, [sp, #128]
+    ldp d14, d15, [sp, #144]
+    ldp x29, x30, [sp], #160
+    ret
+    .size emulator_switch, .-emulator_switch
+    .popsection
+)");
+#elif defined(__x86_64__)
+enum { EMULATOR_SAVED_WORDS = 8, EMULATOR_SAVED_RETURN = 6 }; /* one more: functions align their stack so */
+asm(R"(
+    .pushsection .text
+    .weak emulator_switch
+    .type emulator_switch, @function
+emulator_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size emulator_switch, .-emulator_switch
+    .popsection
+)");
+#else
+#error "fibers need a switch between stacks for this CPU"
+#endif
+
 /* A barrier of some threads: early threads wait until the generation changes. */
 struct emulator_meeting {
     uint32_t mask = 0; /* of lanes */
@@ -55,8 +121,7 @@ struct emulator_meeting {
 };
 
 struct emulator_fiber {
-    jmp_buf at, entry; /* entry: where it begins with another block */
-    bool has_stack = false;
+    void *at = nullptr; /* its stack pointer while another runs */
     unsigned thread = 0, block = 0;
     bool started = false, ended = false;
     const emulator_meeting *awaited = nullptr;
@@ -181,11 +246,7 @@ class emulator_machine
         return values;
     }
 
-    void yield()
-    {
-        if (_setjmp(running->at) == 0)
-            _longjmp(scheduler, 1);
-    }
+    void yield() { emulator_switch(&running->at, scheduler); }
 
     uint8_t *shared() { return blocks[running->block].shared.data(); }
 
@@ -223,9 +284,9 @@ class emulator_machine
         }
     }
 
+    /* Never returns: the next block begins with a new stack. */
     static void enter()
     {
-        (void)_setjmp(current()->running->entry);
         emulator_machine *machine = current();
         machine->kernel();
         machine->running->ended = true;
@@ -236,7 +297,7 @@ class emulator_machine
             all.arrived = 0;
             all.generation++;
         }
-        _longjmp(machine->scheduler, 1);
+        machine->yield();
     }
 
     void resume(emulator_fiber &fiber)
@@ -245,21 +306,19 @@ class emulator_machine
         emulator_thread.x = fiber.thread;
         emulator_place.x = fiber.block;
         fiber.awaited = nullptr;
-        if (_setjmp(scheduler) != 0)
-            return;
-        if (fiber.started)
-            _longjmp(fiber.at, 1);
+        if (!fiber.started)
+            fiber.at = new_stack(static_cast<size_t>(&fiber - fibers.data()));
         fiber.started = true;
-        if (fiber.has_stack)
-            _longjmp(fiber.entry, 1);
-        fiber.has_stack = true;
-        ucontext_t context;
-        getcontext(&context);
-        context.uc_stack.ss_sp = stacks + static_cast<size_t>(&fiber - fibers.data()) * STACK;
-        context.uc_stack.ss_size = STACK;
-        context.uc_link = nullptr;
-        makecontext(&context, enter, 0);
-        setcontext(&context);
+        emulator_switch(&scheduler, fiber.at);
+    }
+
+    /* The stack of a fiber, from which a switch goes to `enter`. */
+    void *new_stack(size_t fiber)
+    {
+        void **words = reinterpret_cast<void **>(stacks + (fiber + 1) * STACK) - EMULATOR_SAVED_WORDS;
+        std::memset(words, 0, EMULATOR_SAVED_WORDS * sizeof *words);
+        words[EMULATOR_SAVED_RETURN] = reinterpret_cast<void *>(enter);
+        return words;
     }
 
     static bool can_run(const emulator_fiber &fiber)
@@ -311,7 +370,7 @@ class emulator_machine
     std::vector<emulator_fiber> fibers;
     emulator_fiber *running = nullptr;
     uint8_t *stacks = nullptr;
-    jmp_buf scheduler;
+    void *scheduler = nullptr; /* its stack pointer while a fiber runs */
 };
 
 /* The number of rounds of the scheduler. */

@@ -18,8 +18,9 @@ struct fake_metal {
     unsigned long largest_buffer;
     unsigned long violations; /* of the rules of Metal, races among them */
     char first_violation[256];
-    int records_races;            /* whether accesses of kernels are compared */
-    const char *idle_kernel;      /* that has not run since the library was loaded; NULL: all have */
+    int records_races;       /* whether accesses of kernels are compared */
+    const char *idle_kernel; /* that has not run since the library was loaded; NULL: all have */
+    int (*has_run)(const char *kernel, unsigned constant, unsigned value); /* with this function constant */
     unsigned long resident;       /* buffers that are kept resident */
     unsigned long fast_functions; /* made from a library with fast math */
     int refuses_system_scope;     /* the compiler has no fences of the whole system */

@@ -1,4 +1,5 @@
 /* Ids of a command buffer of several tokens: the host sees them while it runs, where the system allows it. */
+#include "engine/session.h"
 #include "metal/find_fake_metal.h"
 
 enum { COUNT = 24, AHEAD = 8, FIRST = 3 };
@@ -102,6 +103,11 @@ static void ids_of_a_recurrence(void **state)
     fixture_close(&fixture);
 }
 
+static uint64_t computed_tokens(const struct fixture *fixture)
+{
+    return fixture->engine->backend->counters(fixture->engine->executor).tokens;
+}
+
 /* The host may stop after any id: the device has computed a part of the command buffer, and sees it. */
 static void the_host_stops_after_an_id_that_came_early(void **state)
 {
@@ -110,8 +116,11 @@ static void the_host_stops_after_an_id_that_came_early(void **state)
     fake_metal()->most_parts = 4;
     const struct arrivals all = generate(&fixture, 0);
     for (uint32_t stop_after = 2; stop_after < 2 * AHEAD; stop_after += 5) {
+        const uint64_t before = computed_tokens(&fixture);
         const struct arrivals some = generate(&fixture, stop_after);
         assert_memory_equal(all.ids, some.ids, stop_after * sizeof(int32_t));
+        /* A wait runs less than a token, so that of the tokens behind that id two are begun at most. */
+        assert_in_range(computed_tokens(&fixture) - before, FIRST + stop_after - 1, FIRST + stop_after + 1);
         int32_t id;
         ASSERT_OK(salvo_session_next(fixture.session, &id));
         assert_int_equal(all.ids[stop_after], id);

@@ -39,7 +39,7 @@ static int32_t *continued(
     struct salvo_engine_options options = metal_options(1);
     options.backend = backend;
     options.context = count + taken + 1;
-    *fixture = fixture_open(made_model("llama-tiny", "F32"), options);
+    *fixture = fixture_open(made_model("llama-long", "F32"), options);
     set_greedy(fixture->session);
     return continuation(fixture->session, ids, count, taken);
 }
@@ -48,8 +48,8 @@ static int32_t *continued(
 static void a_long_prompt_is_that_of_the_cpu(void **state)
 {
     (void)state;
-    enum { PROMPT = 1100, TAKEN = 8 };
-    int32_t *ids = some_ids(PROMPT, 331, 7);
+    enum { PROMPT = 4000, TAKEN = 8 };
+    int32_t *ids = some_ids(PROMPT, 97, 7);
     struct fixture metal, cpu;
     int32_t *ours = continued(&metal, "metal", ids, PROMPT, TAKEN),
             *theirs = continued(&cpu, "cpu", ids, PROMPT, TAKEN);

@@ -25,6 +25,7 @@ static void few_rows_agree_with_the_cpu(void **state)
     (void)state;
     verify("llama-mini", "Q4_K", SALVO_KV_AUTO, 9);
     verify("llama-odd", "F16", SALVO_KV_AUTO, 3);
+    verify("llama-long", "F16", SALVO_KV_AUTO, 3);
 }
 
 /* Rows and columns of x that are no multiples of a tile, in several tiles. */
@@ -38,9 +39,10 @@ static void many_rows_agree_with_the_cpu(void **state)
 static void split_attention_agrees_with_the_cpu(void **state)
 {
     (void)state;
+    const int records = fake_metal()->records_races;
     fake_metal()->records_races = 0; /* test_metal checks these dispatches for races */
-    verify("llama-tiny", "F32", SALVO_KV_F16, METAL_SPLIT_POSITIONS + 30);
-    fake_metal()->records_races = 1;
+    verify("llama-long", "F32", SALVO_KV_F16, METAL_SPLIT_POSITIONS + 30);
+    fake_metal()->records_races = records;
 }
 
 static void odd_shapes_agree_with_the_cpu(void **state)
@@ -50,10 +52,18 @@ static void odd_shapes_agree_with_the_cpu(void **state)
     verify("llama-odd", "Q4_0", SALVO_KV_F16, 12);
 }
 
+/* Norms behind the layers, a window, and scores and logits with a limit. */
+static void windows_and_caps_agree_with_the_cpu(void **state)
+{
+    (void)state;
+    verify("gemma2-tiny", "F32", SALVO_KV_AUTO, 12);
+}
+
 static void bytes_in_the_cache_agree_with_the_cpu(void **state)
 {
     (void)state;
     verify("llama-tiny", "F32", SALVO_KV_Q8_0, 12);
+    verify("llama-64to1", "F32", SALVO_KV_Q8_0, 3); /* heads of fewer elements than a scale has */
 }
 
 static void recurrences_agree_with_the_cpu(void **state)
@@ -63,12 +73,62 @@ static void recurrences_agree_with_the_cpu(void **state)
     verify("arwkv7-tiny", "Q8_0", SALVO_KV_AUTO, 5);
 }
 
-/* By this program alone, so that a kernel without a test is noticed. */
+/* Every value of a function constant that the host gives a kernel. */
+struct variants {
+    const char *kernel;
+    unsigned constant, values[16], count;
+};
+
+#define TYPES                                                                                      \
+    {METAL_F32, METAL_F16, METAL_BF16, METAL_Q4_0, METAL_Q4_1, METAL_Q5_0, METAL_Q5_1, METAL_Q8_0, \
+        METAL_Q2_K, METAL_Q3_K, METAL_Q4_K, METAL_Q5_K, METAL_Q6_K, METAL_IQ4_NL, METAL_IQ4_XS,    \
+        METAL_MXFP4},                                                                              \
+        16
+
+static const struct variants variants[] = {
+    {"matmul", METAL_CONSTANT_KIND, TYPES},
+    {"matmul_tiles", METAL_CONSTANT_KIND, TYPES},
+    {"embed", METAL_CONSTANT_KIND, {METAL_F32, METAL_F16, METAL_BF16, METAL_Q8_0}, 4},
+    {"attend", METAL_CONSTANT_KIND, TYPES},
+    {"matmul", METAL_CONSTANT_LANES, {4, 8, 16, 32}, 4},
+    {"matmul", METAL_CONSTANT_TOKENS, {1, METAL_MATMUL_TOKENS}, 2},
+    {"matmul", METAL_CONSTANT_ROUNDS, {0, 1}, 2},
+    {"matmul_tiles", METAL_CONSTANT_ROUNDS, {0, 1}, 2},
+    {"matmul", METAL_CONSTANT_NORMS, {0, 1}, 2},
+    {"matmul", METAL_CONSTANT_GATES, {0, 1}, 2},
+    {"matmul", METAL_CONSTANT_ROWS, {1, 2, METAL_MATMUL_ROWS}, 3},
+    {"matmul", METAL_CONSTANT_SIMDGROUPS, {METAL_MATMUL_SIMDGROUPS, 4}, 2},
+    {"append", METAL_CONSTANT_CACHE, {METAL_F32, METAL_F16, METAL_Q8_0}, 3},
+    {"attend", METAL_CONSTANT_CACHE, {METAL_F32, METAL_F16, METAL_Q8_0}, 3},
+    {"attend", METAL_CONSTANT_PARTS, {0, METAL_PARTS}, 2},
+    {"attend", METAL_CONSTANT_ROTATES, {0, 1}, 2},
+    {"attend", METAL_CONSTANT_PROJECTS, {0, 1}, 2},
+    {"attend", METAL_CONSTANT_ROUNDS, {0, 1}, 2},
+    {"attend", METAL_CONSTANT_LANES, {4, 8, 16, 32}, 4},
+    {"normalise", METAL_CONSTANT_KIND, {METAL_RMS_NORM, METAL_LAYER_NORM, METAL_L2_NORM}, 3},
+    {"each_column", METAL_CONSTANT_KIND,
+        {METAL_GLU, METAL_ADD, METAL_MUL, METAL_LERP, METAL_RWKV_KEY, METAL_SELECT_ROWS, METAL_SOFTCAP}, 7},
+};
+
+/* By this program alone, so that a kernel or a variant of it without a test is noticed, also with sanitizers.
+ */
 static void every_kernel_has_run(void **state)
 {
     (void)state;
+    unsigned missing = 0;
     if (fake_metal()->idle_kernel)
         fail_msg("%s has not run", fake_metal()->idle_kernel);
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        const struct variants *each = &variants[i];
+        for (unsigned j = 0; j < each->count; j++) {
+            if (fake_metal()->has_run(each->kernel, each->constant, each->values[j]))
+                continue;
+            print_error("%s with function constant %u of %u has not run\n", each->kernel, each->constant,
+                each->values[j]);
+            missing++;
+        }
+    }
+    assert_int_equal(0, missing);
 }
 
 int main(void)
@@ -79,6 +139,7 @@ int main(void)
         cmocka_unit_test(many_rows_agree_with_the_cpu),
         cmocka_unit_test(split_attention_agrees_with_the_cpu),
         cmocka_unit_test(odd_shapes_agree_with_the_cpu),
+        cmocka_unit_test(windows_and_caps_agree_with_the_cpu),
         cmocka_unit_test(bytes_in_the_cache_agree_with_the_cpu),
         cmocka_unit_test(recurrences_agree_with_the_cpu),
         cmocka_unit_test(every_kernel_has_run),

@@ -33,6 +33,9 @@ const struct model_shape model_shapes[] = {
     {"llama-mini",  LLAMA_SHAPE( 1,      256,  4,    2,  256,   97,     true,  512,    10000,   0)},
     {"llama-128",   LLAMA_SHAPE( 1,      640,  5,    1,  256,   331,    true,  512,    10000,   0)}, /* a head */
     {"llama-64to1", LLAMA_SHAPE( 1,      512,  64,   1,  96,    97,     true,  512,    10000,   0)}, /* queries to KV heads */
+    {"llama-long",  LLAMA_SHAPE( 1,      128,  2,    1,  128,   97,     true,  8192,   10000,   0)}, /* prompts: emulators are slow */
+    {"gemma2-tiny", LLAMA_SHAPE( 1,      64,   2,    1,  96,    97,     true,  512,    10000,   0),
+        .family = "gemma2", .post_norms = true, .window = 4, .attention_cap = 5, .output_cap = 3},
     /* Rows of a matrix that small shared memory does not hold, after no norm and after one. */
     {"llama-wide",  LLAMA_SHAPE( 1,      192,  3,    1,  24576, 331,    true,  512,    10000,   0)},
     {"llama-tall",  LLAMA_SHAPE( 1,      1536, 12,   2,  256,   6400,   true,  512,    10000,   0)},

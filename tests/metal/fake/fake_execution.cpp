@@ -7,6 +7,7 @@
 #include "metal/fake/fake_objects.h"
 
 #include <climits>
+#include <tuple>
 
 queue *only_queue;
 
@@ -18,8 +19,9 @@ queue::~queue()
 
 namespace
 {
-std::set<std::string> have_run; /* names of kernels */
-bool is_interrupted;            /* the first command buffer has begun, and the host runs */
+std::set<std::string> have_run;                                     /* names of kernels */
+std::set<std::tuple<std::string, unsigned, unsigned>> variants_run; /* kernel, function constant, its value */
+bool is_interrupted; /* the first command buffer has begun, and the host runs */
 
 void *place_of(const binding &from)
 {
@@ -30,6 +32,19 @@ void *place_of(const binding &from)
     if (!is_live(from.from))
         fail_runtime("a command uses a buffer that is gone");
     return from.from->bytes + from.offset;
+}
+
+int has_run(const char *kernel, unsigned constant, unsigned value)
+{
+    return (int)variants_run.count({kernel, constant, value});
+}
+
+void note_run(const pipeline &state)
+{
+    if (have_run.insert(state.kernel->name).second)
+        control.idle_kernel = find_idle_kernel(have_run);
+    for (unsigned i = 0; i < METAL_CONSTANTS; i++)
+        variants_run.emplace(state.kernel->name, i, state.constants[i]);
 }
 
 void run_dispatch(const command &each)
@@ -60,8 +75,7 @@ void run_dispatch(const command &each)
     });
     end_race_dispatch();
     control.dispatches++;
-    if (have_run.insert(each.state->kernel->name).second)
-        control.idle_kernel = find_idle_kernel(have_run);
+    note_run(*each.state);
 }
 
 /* The dispatches between two barriers, in random order. */
@@ -180,6 +194,7 @@ bool event_wait(event *self, SEL, unsigned long value, unsigned long millisecond
 
 __attribute__((constructor)) void add_methods()
 {
+    control.has_run = has_run;
     add("FakeDevice", "newCommandQueue", device_new_queue);
     add("FakeDevice", "newSharedEvent", device_new_event);
     add("FakeCommandBuffer", "waitUntilCompleted", wait_until_completed);
