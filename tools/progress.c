@@ -12,7 +12,8 @@ static double last_shown;
 
 void progress_show(const char *format, ...)
 {
-    if (output_flags.quiet || !isatty(STDERR_FILENO) || seconds_now() - last_shown < 0.1)
+    if (output_flags.quiet || !isatty(STDERR_FILENO) || !terminal_is_smart() ||
+        seconds_now() - last_shown < 0.1)
         return;
     last_shown = seconds_now();
     va_list arguments;

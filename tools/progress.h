@@ -1,4 +1,4 @@
-/* A progress line on a terminal; prints nothing elsewhere or with -q. */
+/* A progress line on a terminal with escape sequences; prints nothing elsewhere or with -q. */
 #ifndef TOOLS_PROGRESS_H
 #define TOOLS_PROGRESS_H
 

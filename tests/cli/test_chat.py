@@ -325,13 +325,13 @@ class Full(unittest.TestCase):
 
 
 class Terminal:
-    """`salvo chat` on a terminal of its own."""
+    """`salvo chat`, or another command, on a terminal of its own."""
 
-    def __init__(self, *arguments, model=MODEL, columns=80, **environment):
+    def __init__(self, *arguments, command="chat", model=MODEL, columns=80, **environment):
         self.process, self.master = None, None
         child, self.master = pty.fork()
         if child == 0:
-            os.execve(SALVO, [SALVO, "chat", "-m", model, *map(str, arguments)], {**ENVIRONMENT, **environment})
+            os.execve(SALVO, [SALVO, command, "-m", model, *map(str, arguments)], {**ENVIRONMENT, **environment})
         self.child = child
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self.seen = b""
@@ -381,7 +381,7 @@ PROMPT = re.compile(rb">(\x1b\[0?m)? ")
 class OnATerminal(unittest.TestCase):
     def test_first_screen(self):
         terminal = Terminal(NO_COLOR="1")
-        screen = terminal.wait_for(PROMPT).decode()
+        screen = re.sub(r"\r\x1b\[K[^\r\n]*(?=\r\x1b\[K)", "", terminal.wait_for(PROMPT).decode())  # of a progress line
         self.assertLessEqual(len(screen.strip().splitlines()), 6)  # five lines, an empty one among them, and the prompt
         for word in ("cpu", "context 512", "/help", "Ctrl-D"):
             self.assertIn(word, screen)
@@ -412,6 +412,20 @@ class OnATerminal(unittest.TestCase):
         self.assertNotIn(b"\x1b", terminal.wait_for(PROMPT))
         terminal.type("/quit\r")
         self.assertEqual(terminal.end()[1], 0)
+
+    def test_no_escape_sequences_on_a_dumb_terminal(self):
+        """Neither for words at the edge of an answer nor for a progress line."""
+        words = ("-n", 200, "--seed", 1, "--logit-bias", "120=1004", "--logit-bias", "32=1000")  # some x, some blanks
+        for name, escapes in (("xterm", True), ("dumb", False)):
+            terminal = Terminal(*words, columns=20, TERM=name, NO_COLOR="1")
+            terminal.wait_for(PROMPT)
+            terminal.type("a\r")
+            terminal.wait_for(b"a\r\n")
+            self.assertEqual(b"\x1b[K" in terminal.wait_for(PROMPT), escapes)
+            terminal.type("/quit\r")
+            terminal.end()
+            terminal = Terminal("-p", 4, "-n", 2, "-r", 2, "-c", 64, command="bench", TERM=name)
+            self.assertEqual(b"\x1b[K" in terminal.end()[0], escapes)
 
     def test_a_signal_leaves_the_terminal_as_it_was(self):
         for number in (signal.SIGTERM, signal.SIGHUP):
