@@ -210,33 +210,60 @@ inline void multiply_bytes_16(uint32_t a0, uint32_t a1, uint32_t b, float (&out)
     multiply_bytes(fragments, gather_words(b, 0), 1, out);
 }
 
-template <class Element>
+/* The same, in double. Each element is taken out once: conversions take longest. */
+template <unsigned EACH, class Element>
 inline void multiply_floats(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1,
-    unsigned each, Element element, float (&sum)[4])
+    Element element, float (&sum)[4])
 {
-    const emulated_words a[2] = {gather_words(a0, a1), gather_words(a2, a3)};
-    double sums[4] = {sum[0], sum[1], sum[2], sum[3]};
-    multiply_fragments(a, gather_words(b0, b1), 2, each, element, sums);
-    for (int i = 0; i < 4; i++)
-        sum[i] = (float)sums[i];
+    const unsigned lane = threadIdx.x % 32;
+    double a[2][8 * EACH], b[2][8 * EACH]; /* two rows and two columns, in the order of K */
+    const auto take = [&](uint32_t word, unsigned place, double *to) {
+        for (unsigned e = 0; e < EACH; e++)
+            to[place * EACH + e] = element(word, e);
+    };
+    for (unsigned half = 0; half < 2; half++) {
+        const uint64_t *words =
+            emulator_exchange(~0u, half ? (uint64_t)a3 << 32 | a2 : (uint64_t)a1 << 32 | a0);
+        for (unsigned c = 0; c < 4; c++) {
+            for (unsigned row = 0; row < 2; row++)
+                take((uint32_t)(words[lane / 4 * 4 + c] >> 32 * row), 4 * half + c, a[row]);
+        }
+    }
+    const uint64_t *words = emulator_exchange(~0u, (uint64_t)b1 << 32 | b0);
+    for (unsigned c = 0; c < 4; c++) {
+        for (unsigned half = 0; half < 2; half++) {
+            for (unsigned column = 0; column < 2; column++)
+                take(
+                    (uint32_t)(words[(lane % 4 * 2 + column) * 4 + c] >> 32 * half), 4 * half + c, b[column]);
+        }
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        double total = sum[i];
+        for (unsigned k = 0; k < 8 * EACH; k++)
+            total += a[i / 2][k] * b[i % 2][k];
+        sum[i] = (float)total;
+    }
 }
 
 inline void multiply_halves(
     uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, float (&sum)[4])
 {
-    multiply_floats(a0, a1, a2, a3, b0, b1, 2, emulated_half, sum);
+    multiply_floats<2>(
+        a0, a1, a2, a3, b0, b1, [](uint32_t word, unsigned e) { return emulated_half(word, e); }, sum);
 }
 
 inline void multiply_bfloats(
     uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, float (&sum)[4])
 {
-    multiply_floats(a0, a1, a2, a3, b0, b1, 2, emulated_bfloat, sum);
+    multiply_floats<2>(
+        a0, a1, a2, a3, b0, b1, [](uint32_t word, unsigned e) { return emulated_bfloat(word, e); }, sum);
 }
 
 inline void multiply_short_floats(
     uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, float (&sum)[4])
 {
-    multiply_floats(a0, a1, a2, a3, b0, b1, 1, emulated_short_float, sum);
+    multiply_floats<1>(
+        a0, a1, a2, a3, b0, b1, [](uint32_t word, unsigned e) { return emulated_short_float(word, e); }, sum);
 }
 
 #endif

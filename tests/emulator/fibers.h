@@ -123,9 +123,14 @@ struct emulator_meeting {
 struct emulator_fiber {
     void *at = nullptr; /* its stack pointer while another runs */
     unsigned thread = 0, block = 0;
-    bool started = false, ended = false;
+    bool started = false;
+};
+
+/* Why a fiber cannot run. The scheduler looks at all of them in each round: they lie close together. */
+struct emulator_wait {
     const emulator_meeting *awaited = nullptr;
-    unsigned awaited_generation = 0;
+    unsigned generation = 0;
+    bool ended = false;
 };
 
 struct emulator_block {
@@ -155,6 +160,7 @@ class emulator_machine
         blocks.resize(options.blocks);
         unsigned at_once = options.together ? options.blocks : 1;
         fibers.resize(static_cast<size_t>(at_once) * options.threads);
+        waits.resize(fibers.size());
         size_t bytes = fibers.size() * STACK;
         void *memory =
             mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -185,8 +191,7 @@ class emulator_machine
             meeting.generation++;
             return true;
         }
-        running->awaited = &meeting;
-        running->awaited_generation = meeting.generation;
+        waits[number_of(running)] = {&meeting, meeting.generation, false};
         yield();
         return false;
     }
@@ -246,14 +251,22 @@ class emulator_machine
         return values;
     }
 
-    void yield() { emulator_switch(&running->at, scheduler); }
+    /* The next fiber of the round goes on; after the last, the scheduler. */
+    void yield()
+    {
+        emulator_fiber *own = running, *next = next_fiber();
+        if (next)
+            make_running(*next);
+        emulator_switch(&own->at, next ? next->at : scheduler);
+    }
 
     uint8_t *shared() { return blocks[running->block].shared.data(); }
 
     size_t shared_bytes() const { return options.shared_bytes; }
 
   private:
-    enum { STACK = 64 * 1024, MEETINGS = 8, STALLED_ROUND_NS = 2000000 };
+    /* The tops of stacks are at different places of the processor's caches. */
+    enum { STACK = 64 * 1024 + 17 * 64, MEETINGS = 8, STALLED_ROUND_NS = 2000000 };
 
     [[noreturn]] static void fail(const char *why)
     {
@@ -279,8 +292,8 @@ class emulator_machine
             emulator_fiber &fiber = fibers[static_cast<size_t>(place) * options.threads + i];
             fiber.thread = i;
             fiber.block = number;
-            fiber.started = fiber.ended = false;
-            fiber.awaited = nullptr;
+            fiber.started = false;
+            waits[number_of(&fiber)] = {};
         }
     }
 
@@ -289,7 +302,7 @@ class emulator_machine
     {
         emulator_machine *machine = current();
         machine->kernel();
-        machine->running->ended = true;
+        machine->waits[machine->number_of(machine->running)].ended = true;
         emulator_block &block = machine->blocks[machine->running->block];
         block.live--;
         emulator_meeting &all = block.barriers[0]; /* who has left does not hold up the others */
@@ -300,16 +313,18 @@ class emulator_machine
         machine->yield();
     }
 
-    void resume(emulator_fiber &fiber)
+    size_t number_of(const emulator_fiber *fiber) const { return static_cast<size_t>(fiber - fibers.data()); }
+
+    /* Before a switch to it. */
+    void make_running(emulator_fiber &fiber)
     {
         running = &fiber;
         emulator_thread.x = fiber.thread;
         emulator_place.x = fiber.block;
-        fiber.awaited = nullptr;
+        waits[number_of(&fiber)].awaited = nullptr;
         if (!fiber.started)
-            fiber.at = new_stack(static_cast<size_t>(&fiber - fibers.data()));
+            fiber.at = new_stack(number_of(&fiber));
         fiber.started = true;
-        emulator_switch(&scheduler, fiber.at);
     }
 
     /* The stack of a fiber, from which a switch goes to `enter`. */
@@ -321,40 +336,53 @@ class emulator_machine
         return words;
     }
 
-    static bool can_run(const emulator_fiber &fiber)
+    bool can_run(size_t number) const
     {
-        return !fiber.ended && (!fiber.awaited || fiber.awaited->generation != fiber.awaited_generation);
+        const emulator_wait &wait = waits[number];
+        return !wait.ended && (!wait.awaited || wait.awaited->generation != wait.generation) &&
+               !(stalls && fibers[number].block == options.stalled);
+    }
+
+    /* The next one of this round that can run, or nullptr. */
+    emulator_fiber *next_fiber()
+    {
+        const size_t count = fibers.size();
+        while (looked < count) {
+            const size_t place = first + (backwards ? count - looked : looked);
+            const size_t number = place < count ? place : place - count;
+            looked++;
+            if (can_run(number))
+                return &fibers[number];
+        }
+        return nullptr;
     }
 
     /* One round of all fibers that can run, except the fibers of a stalled block; returns whether one ran. */
-    bool run_round(bool stalls)
+    bool run_round()
     {
-        const size_t count = fibers.size();
-        const bool backwards = next_random() % 2;
-        const size_t first = next_random() % count;
-        bool any = false;
-        for (size_t i = 0; i < count; i++) {
-            emulator_fiber &fiber = fibers[(first + (backwards ? count - i : i)) % count];
-            if (can_run(fiber) && !(stalls && fiber.block == options.stalled)) {
-                resume(fiber);
-                any = true;
-            }
-        }
-        return any;
+        backwards = next_random() % 2;
+        first = next_random() % fibers.size();
+        looked = 0;
+        emulator_fiber *next = next_fiber();
+        if (!next)
+            return false;
+        make_running(*next);
+        emulator_switch(&scheduler, next->at);
+        return true;
     }
 
     void run_fibers()
     {
         for (bool stalled = false, any = true; any;) {
             round++;
-            const bool stalls = options.stall_round && round >= options.stall_round && !stalled;
+            stalls = options.stall_round && round >= options.stall_round && !stalled;
             emulator_time += stalls ? uint64_t(STALLED_ROUND_NS) : emulator_round_ns;
-            any = run_round(stalls);
+            any = run_round();
             if (stalls && !any)
                 stalled = any = true;
         }
         for (const emulator_fiber &fiber : fibers) {
-            if (!fiber.ended) {
+            if (!waits[number_of(&fiber)].ended) {
                 emulator_thread.x = fiber.thread;
                 emulator_place.x = fiber.block;
                 fail("threads wait for others that do not come");
@@ -368,6 +396,10 @@ class emulator_machine
     std::vector<emulator_block> blocks;
     std::vector<emulator_meeting> clusters;
     std::vector<emulator_fiber> fibers;
+    std::vector<emulator_wait> waits; /* of each fiber */
+    /* The round: how many fibers were looked at, from which one on, in which direction. */
+    size_t looked = 0, first = 0;
+    bool backwards = false, stalls = false;
     emulator_fiber *running = nullptr;
     uint8_t *stacks = nullptr;
     void *scheduler = nullptr; /* its stack pointer while a fiber runs */
