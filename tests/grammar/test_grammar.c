@@ -221,6 +221,31 @@ static void test_ambiguity(void **state)
     grammar_close(grammar);
 }
 
+/* Which rules can end is known of one after the other, alternately of an early and of a late one; each has a
+ * part that never ends and can be left out. */
+static void test_rules_that_depend_on_each_other(void **state)
+{
+    (void)state;
+    enum { RULES = 14 };
+    char text[1024] = "", *to = text;
+    char *const end = text + sizeof text;
+    to += snprintf(to, (size_t)(end - to), "root ::= r%d | never", RULES); /* mentioned first: earlier */
+    for (int i = 2; i < RULES; i += 2)
+        to += snprintf(to, (size_t)(end - to), " r%d", i);
+    for (int i = 1; i < RULES; i += 2)
+        to += snprintf(to, (size_t)(end - to), " r%d", i);
+    to += snprintf(to, (size_t)(end - to), "\nnever ::= \"n\" never\nr0 ::= \"y\"\n");
+    for (int i = 1; i <= RULES; i++)
+        to += snprintf(to, (size_t)(end - to), "r%d ::= \"x\" r%d never?\n", i, i - 1);
+    struct salvo_grammar *grammar = sample_gbnf(text, NULL, LIMIT);
+    if (!grammar)
+        fail_msg("%s: %s", text, salvo_error());
+    check(grammar, "xxxxxxxxxxxxxxy", 1, text);
+    check(grammar, "xxxxxxxxxxxxxx", 0, text);
+    check(grammar, "xxxxxxxxxxxxxxyn", -1, text);
+    grammar_close(grammar);
+}
+
 /* Text that nests for ever reaches the limit and is refused; states that no matcher needs are dropped. */
 static void test_memory_limit(void **state)
 {
@@ -419,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_regex_errors),
         cmocka_unit_test(test_hostile_sizes),
         cmocka_unit_test(test_ambiguity),
+        cmocka_unit_test(test_rules_that_depend_on_each_other),
         cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_copy_and_rollback),
         cmocka_unit_test(test_threads),
