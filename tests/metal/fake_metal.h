@@ -10,6 +10,8 @@ struct fake_metal {
     unsigned long creations, fail_creation; /* the nth `new...` call gives nil; 0: none */
     unsigned long commits, lose_commit;     /* the nth command buffer ends with an error; 0: none */
     unsigned long error_code;               /* of that error */
+    unsigned long cut_commit; /* the nth command buffer is the last before `cut_file` loses its last byte */
+    const char *cut_file;
     unsigned long dispatches, barriers, encoders;
     unsigned long quick_rows, quick_simdgroups, quick_dispatches; /* matmuls of this shape take less time */
     unsigned long ignore_barrier;                                 /* the nth barrier does nothing; 0: none */

@@ -3,6 +3,7 @@
 #define TESTS_FIND_FAKE_METAL_H
 
 #include "cmocka_test.h"
+#include "engine/session.h"
 #include "engine_fixture.h"
 #include "metal/fake_metal.h"
 
@@ -29,6 +30,12 @@ static inline void nothing_is_left_and_no_rule_was_broken(void **state)
     if (fake_metal()->violations)
         fail_msg("%lu violations, the first: %s", fake_metal()->violations, fake_metal()->first_violation);
     assert_int_equal(2, fake_metal()->live_objects);
+}
+
+/* By the device, also those that the host has dropped. */
+static inline uint64_t computed_tokens(const struct fixture *fixture)
+{
+    return fixture->engine->backend->counters(fixture->engine->executor).tokens;
 }
 
 static inline struct salvo_engine_options metal_options(uint32_t sessions)

@@ -1,7 +1,6 @@
 /* The Metal backend: sampling, and the promises of backend.h. */
 #include "backend/metal/metal_shared.h"
 #include "conversation_checks.h"
-#include "engine/session.h"
 #include "metal/find_fake_metal.h"
 
 static void ids_are_chosen_as_sampling_defines(void **state)
@@ -20,31 +19,42 @@ static void a_bias_counts(void **state)
     fixture_close(&fixture);
 }
 
-/* The host would drop ids behind a stop id; the device does not compute them. */
+/* The host would drop ids behind a stop id; the device does not compute them, nor those of a step behind it,
+ * be the stop id the last of its step or not. */
 static void the_device_stops_at_a_stop_id(void **state)
 {
     (void)state;
-    enum { TOKENS = 6 };
+    enum { MOST = 6 };
     const int32_t ids[] = {5, 6, 7}, stop = 11;
     struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), metal_options(1));
-    struct salvo_run_result result;
-    int32_t chosen[TOKENS];
-    uint64_t step;
+    struct salvo_run_result results[2];
+    int32_t chosen[2][MOST];
+    uint64_t steps[2];
+    uint32_t tokens = MOST;
     set_greedy(fixture.session);
-    ASSERT_OK(salvo_session_feed(fixture.session, ids, 3));
-    ASSERT_OK(salvo_session_set_bias(fixture.session, stop, 1000)); /* the first id was chosen without it */
-    const struct salvo_run run = {.session = fixture.session,
-        .tokens = TOKENS,
-        .chosen_ids = chosen,
-        .stop_ids = &stop,
-        .stop_id_count = 1};
-    const uint64_t before = fixture.engine->backend->counters(fixture.engine->executor).tokens;
-    ASSERT_OK(salvo_engine_submit(fixture.engine, &run, 1, sizeof run, &step));
-    ASSERT_OK(salvo_engine_wait(fixture.engine, step, &result, 1, sizeof result));
-    assert_true(result.ended && result.id == stop);
-    assert_int_equal(
-        result.tokens, fixture.engine->backend->counters(fixture.engine->executor).tokens - before);
-    assert_true(result.tokens < TOKENS);
+    for (int round = 0; round < 2; round++) {
+        ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+        ASSERT_OK(salvo_session_set_bias(fixture.session, stop, 0));
+        ASSERT_OK(salvo_session_feed(fixture.session, ids, 3));
+        ASSERT_OK(
+            salvo_session_set_bias(fixture.session, stop, 1000)); /* the first id was chosen without it */
+        const uint64_t before = computed_tokens(&fixture);
+        for (int i = 0; i < 2; i++) {
+            const struct salvo_run run = {.session = fixture.session,
+                .tokens = tokens,
+                .chosen_ids = chosen[i],
+                .stop_ids = &stop,
+                .stop_id_count = 1};
+            ASSERT_OK(salvo_engine_submit(fixture.engine, &run, 1, sizeof run, &steps[i]));
+        }
+        for (int i = 0; i < 2; i++)
+            ASSERT_OK(salvo_engine_wait(fixture.engine, steps[i], &results[i], 1, sizeof *results));
+        assert_true(results[0].ended && results[0].id == stop);
+        assert_int_equal(0, results[1].id_count);
+        assert_int_equal(results[0].tokens, computed_tokens(&fixture) - before);
+        assert_true(results[0].tokens < MOST);
+        tokens = results[0].tokens;
+    }
     fixture_close(&fixture);
 }
 

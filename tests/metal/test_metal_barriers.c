@@ -1,6 +1,5 @@
 /* The Metal without a GPU leaves out one barrier after the other, and must find a conflict each time. */
 #include "backend/metal/metal_executor.h"
-#include "engine/session.h"
 #include "metal/find_fake_metal.h"
 
 /* Each barrier that is left out is a conflict of two dispatches. */

@@ -236,6 +236,54 @@ static void a_file_that_is_cut_is_noticed_before_the_next_step(void **state)
     fixture_close(&fixture);
 }
 
+/* The first of a step's command buffers may have the whole file, the others may not. */
+static void a_file_that_is_cut_is_noticed_before_the_next_command_buffer(void **state)
+{
+    (void)state;
+    uint32_t tokens;
+    const char *path = made_model("llama-mini", "F32");
+    struct fixture fixture = fixture_open(path, small_options());
+    const unsigned long commits = fake_metal()->commits;
+    fake_metal()->cut_file = path;
+    fake_metal()->cut_commit = commits + 2; /* behind the prompt */
+    const enum salvo_status status = generate(&fixture, 8, &tokens);
+    assert_true(status == SALVO_ERROR_IO || status == SALVO_ERROR_FORMAT);
+    assert_non_null(strstr(salvo_error(), path));
+    assert_int_equal(commits + 2, fake_metal()->commits);
+    fake_metal()->cut_commit = 0;
+    fixture_close(&fixture);
+}
+
+/* Of two engines at once, each has what it has alone, and closing one leaves the other. */
+static void two_engines_run_beside_each_other(void **state)
+{
+    (void)state;
+    enum { COUNT = 6 };
+    const int32_t ids[] = {5, 6, 7};
+    struct fixture fixtures[2];
+    int32_t expected[2][COUNT];
+    static const char *const shapes[2] = {"llama-tiny", "rwkv7-mini"};
+    for (int i = 0; i < 2; i++) {
+        fixtures[i] = fixture_open(made_model(shapes[i], "Q8_0"), small_options());
+        set_greedy(fixtures[i].session);
+        int32_t *alone = continuation(fixtures[i].session, ids, 3, COUNT);
+        memcpy(expected[i], alone, sizeof expected[i]);
+        free(alone);
+        ASSERT_OK(salvo_session_rollback(fixtures[i].session, 0));
+        ASSERT_OK(salvo_session_feed(fixtures[i].session, ids, 3));
+    }
+    for (int position = 0; position < COUNT; position++) {
+        for (int i = 0; i < 2; i++) {
+            int32_t id;
+            ASSERT_OK(salvo_session_next(fixtures[i].session, &id));
+            assert_int_equal(expected[i][position], id);
+        }
+    }
+    fixture_close(&fixtures[1]);
+    ASSERT_OK(salvo_session_feed(fixtures[0].session, ids, 3));
+    fixture_close(&fixtures[0]);
+}
+
 static void a_model_that_is_too_large_is_refused_with_numbers(void **state)
 {
     (void)state;
@@ -284,6 +332,8 @@ int main(void)
         cmocka_unit_test(a_file_larger_than_a_buffer_has_several),
         cmocka_unit_test(a_model_that_is_too_large_is_refused_with_numbers),
         cmocka_unit_test(a_file_that_is_cut_is_noticed_before_the_next_step),
+        cmocka_unit_test(a_file_that_is_cut_is_noticed_before_the_next_command_buffer),
+        cmocka_unit_test(two_engines_run_beside_each_other),
         cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
     };
     fake_metal()->records_races =

@@ -1,5 +1,4 @@
 /* Ids of a command buffer of several tokens: the host sees them while it runs, where the system allows it. */
-#include "engine/session.h"
 #include "metal/find_fake_metal.h"
 
 enum { COUNT = 24, AHEAD = 8, FIRST = 3 };
@@ -101,11 +100,6 @@ static void ids_of_a_recurrence(void **state)
     assert_memory_equal(expected, early.ids, sizeof early.ids);
     free(expected);
     fixture_close(&fixture);
-}
-
-static uint64_t computed_tokens(const struct fixture *fixture)
-{
-    return fixture->engine->backend->counters(fixture->engine->executor).tokens;
 }
 
 /* The host may stop after any id: the device has computed a part of the command buffer, and sees it. */

@@ -107,6 +107,7 @@ static enum salvo_status encode(struct executor *executor, struct metal_step *st
     objc_end_encoding(encoding.encoder);
     if (is_last)
         objc_encode_signal(commands, executor->device.event, (objc_count)step->pending->ticket);
+    TRY(gguf_check(executor->program->gguf)); /* a file that was cut must not reach the device */
     step->commands[step->command_count++] = objc_retain(commands);
     objc_commit(commands);
     executor->counters.submissions++;

@@ -218,7 +218,7 @@ enum salvo_status metal_step_begin(
     struct step_queue *queue = &executor->queue;
     *out = NULL;
     TRY(step_queue_make_room(queue, step));
-    TRY(gguf_check(executor->program->gguf)); /* a file that was cut must not reach the device */
+    TRY(gguf_check(executor->program->gguf)); /* while the step can be refused as a whole */
     if (executor->state.recurrent_elements)
         TRY(step_queue_complete_all(queue));
     for (uint32_t i = 0; i < step->run_count; i++)

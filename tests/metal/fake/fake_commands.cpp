@@ -2,6 +2,9 @@
  * (fake_execution.cpp). */
 #include "metal/fake/fake_objects.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 command_buffer::~command_buffer()
 {
     if (failure)
@@ -19,9 +22,9 @@ struct encoder : fake_object {
     command next;
 };
 
-fake_object *queue_command_buffer(queue *, SEL)
+fake_object *queue_command_buffer(queue *self, SEL)
 {
-    return creation_fails() ? nullptr : autoreleased(new command_buffer);
+    return creation_fails() ? nullptr : autoreleased(new command_buffer(self));
 }
 
 fake_object *new_encoder(command_buffer *self, SEL, unsigned long dispatch_type)
@@ -45,6 +48,13 @@ void encode_signal(command_buffer *self, SEL, event *signals, unsigned long valu
     self->signal_value = value;
 }
 
+void cut_file()
+{
+    struct stat found;
+    if (stat(control.cut_file, &found) != 0 || truncate(control.cut_file, found.st_size - 1) != 0)
+        fail_runtime("no file to cut");
+}
+
 void commit(command_buffer *self, SEL)
 {
     if (self->is_encoding || self->status != NOT_ENQUEUED)
@@ -52,7 +62,9 @@ void commit(command_buffer *self, SEL)
     self->status = COMMITTED;
     self->is_lost = ++control.commits == control.lose_commit;
     self->references++;
-    only_queue->waiting.push_back(self);
+    self->from->waiting.push_back(self);
+    if (control.commits == control.cut_commit)
+        cut_file();
 }
 
 unsigned long buffer_status(command_buffer *self, SEL)

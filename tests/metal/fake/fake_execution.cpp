@@ -9,10 +9,20 @@
 #include <climits>
 #include <tuple>
 
-queue *only_queue;
+std::set<queue *> &queue::all()
+{
+    static std::set<queue *> queues;
+    return queues;
+}
+
+queue::queue() : fake_object("FakeQueue")
+{
+    all().insert(this);
+}
 
 queue::~queue()
 {
+    all().erase(this);
     if (!waiting.empty())
         violate("a queue is released while %zu of its command buffers run", waiting.size());
 }
@@ -21,7 +31,7 @@ namespace
 {
 std::set<std::string> have_run;                                     /* names of kernels */
 std::set<std::tuple<std::string, unsigned, unsigned>> variants_run; /* kernel, function constant, its value */
-bool is_interrupted; /* the first command buffer has begun, and the host runs */
+queue *interrupted; /* whose first command buffer has begun, while the host runs */
 
 void *place_of(const binding &from)
 {
@@ -127,18 +137,19 @@ void complete(command_buffer *commands)
 /* Runs the first command buffer up to a number of barriers; false: it has not ended. */
 bool run_part(command_buffer *commands, unsigned long parts)
 {
-    if (only_queue->residency && !is_live(only_queue->residency))
+    queue *from = commands->from;
+    if (from->residency && !is_live(from->residency))
         fail_runtime("the queue's residency set is gone");
-    if (is_interrupted)
+    if (interrupted)
         visibility_to_device();
     else if (parts != ULONG_MAX)
         visibility_begin();
-    const bool begins = !is_interrupted;
-    is_interrupted = false;
+    const bool begins = !interrupted;
+    interrupted = nullptr;
     for (; !commands->is_lost && commands->next < commands->commands.size(); parts--) {
         if (parts == 0) {
             visibility_to_host();
-            is_interrupted = true;
+            interrupted = from;
             control.interruptions++;
             return false;
         }
@@ -150,15 +161,18 @@ bool run_part(command_buffer *commands, unsigned long parts)
     return true;
 }
 
-/* Runs the next command buffer; false: none waits, or it has not ended. */
-bool run_next(unsigned long parts)
+/* Runs the next command buffer of a queue, behind one of another queue that has begun; false: none waits, or
+ * it has not ended. */
+bool run_next(queue *from, unsigned long parts)
 {
-    if (!only_queue || only_queue->waiting.empty())
+    if (interrupted && interrupted != from)
+        run_next(interrupted, ULONG_MAX);
+    if (!from || from->waiting.empty())
         return false;
-    command_buffer *first = only_queue->waiting.front();
+    command_buffer *first = from->waiting.front();
     if (!run_part(first, parts))
         return false;
-    only_queue->waiting.erase(only_queue->waiting.begin());
+    from->waiting.erase(from->waiting.begin());
     ::release(first);
     return true;
 }
@@ -167,10 +181,7 @@ bool run_next(unsigned long parts)
 
 fake_object *device_new_queue(device_object *, SEL)
 {
-    if (creation_fails())
-        return nullptr;
-    only_queue = new queue;
-    return only_queue;
+    return creation_fails() ? nullptr : new queue;
 }
 
 fake_object *device_new_event(device_object *, SEL)
@@ -180,14 +191,26 @@ fake_object *device_new_event(device_object *, SEL)
 
 void wait_until_completed(command_buffer *self, SEL)
 {
-    while (self->status < COMPLETED && run_next(ULONG_MAX)) {
+    while (self->status < COMPLETED && run_next(self->from, ULONG_MAX)) {
     }
+}
+
+/* The queue with a command buffer that signals the event; nullptr: there is none. */
+queue *queue_of(const event *signalled)
+{
+    for (queue *each : queue::all()) {
+        for (const command_buffer *waiting : each->waiting) {
+            if (waiting->signals == signalled)
+                return each;
+        }
+    }
+    return nullptr;
 }
 
 bool event_wait(event *self, SEL, unsigned long value, unsigned long milliseconds)
 {
     const unsigned long parts = milliseconds ? ULONG_MAX : 1 + next_random() % control.most_parts;
-    while (self->value < value && run_next(parts)) {
+    while (self->value < value && run_next(queue_of(self), parts)) {
     }
     return self->value >= value;
 }

@@ -123,9 +123,12 @@ struct event : fake_object {
 
 enum { NOT_ENQUEUED = 0, COMMITTED = 2, COMPLETED = 4, FAILED = 5 };
 
+struct queue;
+
 struct command_buffer : fake_object {
-    command_buffer() : fake_object("FakeCommandBuffer") {}
+    explicit command_buffer(queue *given) : fake_object("FakeCommandBuffer"), from(given) {}
     ~command_buffer() override;
+    queue *from;
     std::vector<command> commands;
     size_t next = 0; /* command to run */
     unsigned long status = NOT_ENQUEUED;
@@ -137,13 +140,12 @@ struct command_buffer : fake_object {
 };
 
 struct queue : fake_object {
-    queue() : fake_object("FakeQueue") {}
+    queue();
     ~queue() override;
+    static std::set<queue *> &all();
     std::vector<command_buffer *> waiting; /* committed, not complete; each is referenced */
     residency_set *residency = nullptr;    /* lives as long as command buffers run */
 };
-
-extern queue *only_queue;
 
 /* ---- Races ---- */
 
