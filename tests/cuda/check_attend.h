@@ -6,14 +6,17 @@
 
 typedef void attend_kernel(const cuda_machine *, const cuda_flash);
 
-#define ATTEND_KERNELS(X)  \
-    X(salvo_flash_f16_64)  \
-    X(salvo_flash_f16_128) \
-    X(salvo_flash_f16_128_few) X(salvo_flash_any) X(salvo_flash_halves_64) X(salvo_flash_halves_128)
+#define ATTEND_KERNELS(X)      \
+    X(salvo_flash_f16_64)      \
+    X(salvo_flash_f16_128)     \
+    X(salvo_flash_f16_128_few) \
+    X(salvo_flash_any)         \
+    X(salvo_flash_halves_64) X(salvo_flash_halves_128) X(salvo_flash_append_64) X(salvo_flash_append_128)
 
-/* An H200 without its warpgroups, an RTX 4090, and a device with warpgroups that few queries occupy. */
+/* An H200 without its warpgroups, an RTX 4090, and devices with and without warpgroups that few queries
+ * occupy. */
 constexpr cuda_room large_room = {232448, 132, false}, small_room = {101376, 128, false},
-                    wide_room = {232448, 1, true};
+                    wide_room = {232448, 1, true}, narrow_room = {232448, 1, false};
 
 #define DECLARE(name) \
     extern "C" __global__ void name(const cuda_machine *machine, const __grid_constant__ cuda_flash flash);
@@ -81,6 +84,9 @@ struct test_cache {
     }
 };
 
+/* Ropes and the append inside attention: the elements that a rope takes as a pair. */
+enum append_kind { APPENDED_BEFORE, APPENDS_NEIGHBOURS, APPENDS_HALVES };
+
 struct attend_case {
     std::vector<test_run> runs;
     enum tensor_type type;
@@ -88,6 +94,7 @@ struct attend_case {
     float cap;
     float size;    /* of queries */
     bool with_nan; /* the last value of the first run is none */
+    append_kind append = APPENDED_BEFORE;
 };
 
 inline std::string attend_name(const attend_case &c)
@@ -98,6 +105,7 @@ inline std::string attend_name(const attend_case &c)
     for (const test_run &run : c.runs)
         name += " " + std::to_string(run.first) + "+" + std::to_string(run.count);
     name += c.window ? " window " + std::to_string(c.window) : "";
+    name += c.append == APPENDS_HALVES ? ", appends, halves" : c.append ? ", appends" : "";
     return name + (c.cap != 0 ? " cap" : "") + (c.with_nan ? " NaN" : "");
 }
 
@@ -206,25 +214,105 @@ inline cuda_attend make_attend(const attend_case &c, uint64_t q, uint64_t out, u
     return attend;
 }
 
+/* Rows of a step before ropes and append. The cache of `setup` gets the rotated keys and the values, and
+ * `keys` and `values` are the cache without them. */
+struct raw_rows {
+    enum { ROPES = 2, QUERIES = 1, KEYS = 0 };
+    std::vector<float> q, k, v, cosines, sines;
+    std::vector<uint8_t> keys, values;
+
+    raw_rows(const attend_case &c, attend_setup &setup, numbers &random, std::vector<float> &rotated_q)
+    {
+        if (c.append == APPENDED_BEFORE)
+            return;
+        const size_t tokens = setup.machine->tokens;
+        q = rotated_q;
+        k = random.vector(tokens * c.kv_heads * c.head_dim);
+        v = random.vector(k.size());
+        cosines = random.vector(tokens * ROPES * c.head_dim / 2);
+        sines = random.vector(cosines.size());
+        const size_t row = (size_t)c.kv_heads * c.head_dim;
+        if (c.with_nan)
+            std::fill_n(v.begin() + (long)((c.runs[0].count - 1) * row), row, NAN);
+        std::vector<float> rotated_k = k;
+        for (uint32_t t = 0; t < tokens; t++) {
+            rotate(c, t, QUERIES, &rotated_q[(size_t)t * c.heads * c.head_dim], c.heads);
+            rotate(c, t, KEYS, &rotated_k[t * row], c.kv_heads);
+        }
+        put(c, setup, std::vector<float>(k.size(), NAN), std::vector<float>(k.size(), NAN));
+        keys = setup.keys->bytes;
+        values = setup.values->bytes;
+        put(c, setup, rotated_k, v);
+    }
+
+    void rotate(const attend_case &c, uint32_t token, uint32_t rope, float *x, uint32_t heads) const
+    {
+        const uint32_t pairs = c.head_dim / 2;
+        for (uint32_t i = 0; i < heads * pairs; i++) {
+            const uint32_t pair = i % pairs;
+            float *head = x + (size_t)i / pairs * c.head_dim,
+                  &first = head[c.append == APPENDS_HALVES ? pair : 2 * pair],
+                  &second = head[c.append == APPENDS_HALVES ? pair + pairs : 2 * pair + 1];
+            const size_t angle = ((size_t)token * ROPES + rope) * pairs + pair;
+            const float left = first, right = second;
+            first = std::fmaf(left, cosines[angle], -(right * sines[angle]));
+            second = std::fmaf(right, cosines[angle], left * sines[angle]);
+        }
+    }
+
+    static void put(
+        const attend_case &c, attend_setup &setup, const std::vector<float> &k, const std::vector<float> &v)
+    {
+        size_t from = 0;
+        for (size_t run = 0; run < c.runs.size(); run++) {
+            for (uint32_t i = 0; i < c.runs[run].count * c.kv_heads; i++, from += c.head_dim) {
+                const uint32_t position = c.runs[run].first + i / c.kv_heads;
+                const uint32_t page = setup.machine->pages_of(run)[position / PAGE_POSITIONS];
+                const size_t at = setup.keys->at(page, i % c.kv_heads, position % PAGE_POSITIONS);
+                for (uint32_t d = 0; d < c.head_dim; d++) {
+                    setup.keys->set(at + d, k[from + d]);
+                    setup.values->set(at + d, v[from + d]);
+                }
+            }
+        }
+    }
+};
+
 inline void check_attend(
     checks &results, const attend_case &c, uint64_t seed, const cuda_room &room = large_room)
 {
     numbers random(seed);
     attend_setup setup(c, random);
     const uint32_t tokens = setup.machine->tokens, capacity = tokens + 5, row = c.heads * c.head_dim;
-    const std::vector<float> q = random.vector((size_t)tokens * row, c.size);
-    const device_array<float> q_array(q), out_array((size_t)capacity * row);
-    const device_array<uint8_t> keys(setup.keys->bytes), values(setup.values->bytes);
-    const cuda_attend attend =
-        make_attend(c, q_array.address, out_array.address, keys.address, values.address);
-    cuda_flash flash = {attend, {}};
+    std::vector<float> q = random.vector((size_t)tokens * row, c.size);
+    const raw_rows raw(c, setup, random, q);
+    const bool appends = c.append != APPENDED_BEFORE;
+    const device_array<float> q_array(appends ? raw.q : q), out_array((size_t)capacity * row), k(raw.k),
+        v(raw.v), cosines(raw.cosines), sines(raw.sines);
+    const device_array<uint8_t> keys(appends ? raw.keys : setup.keys->bytes),
+        values(appends ? raw.values : setup.values->bytes);
+    cuda_flash flash = {
+        make_attend(c, q_array.address, out_array.address, keys.address, values.address), {}, 0, 0};
+    cuda_attend &attend = flash.attend;
+    if (appends) {
+        attend.appends = 1;
+        attend.k = k.address;
+        attend.v = v.address;
+        attend.halves = c.append == APPENDS_HALVES;
+        attend.rope_q = raw_rows::QUERIES;
+        attend.rope_k = raw_rows::KEYS;
+        setup.machine->machine.cosines = cosines.address;
+        setup.machine->machine.sines = sines.address;
+        setup.machine->machine.rope_count = raw_rows::ROPES;
+        setup.machine->machine.rope_pairs = c.head_dim / 2;
+    }
     const bool rounds = c.head_dim % 32 == 0 && !c.with_nan;
     const uint32_t rounding = room.warpgroups && seed % 2 ? ROUNDING_F16 : ROUNDING_Q8;
     const device_array<uint8_t> packed_input(cuda_packed_input_bytes(rounding, row, capacity));
     if (rounds)
         flash.rounded = cuda_packed_input_at(rounding, row, capacity, packed_input.address);
     flash.rounded.grouped = rounding == ROUNDING_F16 ? (capacity + 7) / 8 * 8 : 0;
-    const cuda_launch launch = cuda_flash_launch(&attend, capacity, (uint32_t)c.runs.size() + 2, &room);
+    const cuda_launch launch = cuda_flash_launch(&flash, capacity, (uint32_t)c.runs.size() + 2, &room);
     const cuda_machine *device = setup.machine->upload();
     launch_kernel(launch, find_attend_kernel(launch.kernel), device, flash);
     device_wait();
@@ -234,7 +322,9 @@ inline void check_attend(
     const std::vector<float> again = out_array.get();
 
     double worst = 0;
-    bool whole = out_array.guard_is_whole() && packed_input.guard_is_whole();
+    bool whole = out_array.guard_is_whole() && packed_input.guard_is_whole() && keys.guard_is_whole() &&
+                 values.guard_is_whole() && keys.get() == setup.keys->bytes &&
+                 values.get() == setup.values->bytes;
     const std::vector<uint8_t> bytes = packed_input.get();
     for (uint32_t t = 0; rounds && t < tokens; t++)
         whole &= packed_input_is_right(flash.rounded, bytes, packed_input.address, t, row,
@@ -288,8 +378,40 @@ inline void check_wide_attends(checks &results)
     }
 }
 
+/* With ropes and the append inside: runs of one token and of more, positions of this step in several steps of
+ * keys and in several pages, more heads than a block has queries, windows, with one slot and with two. */
+inline void check_appends(checks &results)
+{
+    uint64_t seed = 5000;
+    for (uint32_t head_dim : {64, 128}) {
+        for (append_kind append : {APPENDS_NEIGHBOURS, APPENDS_HALVES}) {
+            const auto check = [&](attend_case c) {
+                c.append = append;
+                check_attend(results, c, seed, seed % 3 ? narrow_room : seed % 2 ? small_room : large_room);
+                seed++;
+            };
+            check({{{0, 0, 7}}, TYPE_F16, 3, 1, head_dim, 0, 0, 1, false});
+            check({{{0, 250, 20}, {2, 0, 3}}, TYPE_F16, 4, 2, head_dim, 0, 0, 1, false});
+            check({{{0, 3, 1}, {1, 40, 1}, {2, 600, 1}, {3, 255, 1}, {4, 256, 1}, {5, 0, 1}}, TYPE_F16, 9, 3,
+                head_dim, 0, 0, 1, false});
+            check({{{1, 100, 9}}, TYPE_F16, 2, 2, head_dim, 40, 5, 2, false});
+            check({{{0, 5, 60}}, TYPE_F16, 2, 1, head_dim, 7, 0, 1, false});
+            check({{{0, 20, 3}, {1, 31, 2}}, TYPE_F16, 40, 1, head_dim, 0, 0, 1, false});
+            check({{{0, 30, 9}, {1, 0, 4}}, TYPE_F16, 3, 1, head_dim, 0, 0, 1, true});
+            if (ON_DEVICE) {
+                std::vector<test_run> many;
+                for (uint32_t i = 0; i < 70; i++)
+                    many.push_back({i, i * 7, i % 3 ? 1u : 6u});
+                check({many, TYPE_F16, 32, 8, head_dim, 0, 0, 1, false});
+                check({{{0, 3000, 128}}, TYPE_F16, 9, 3, head_dim, 0, 0, 1, false});
+            }
+        }
+    }
+}
+
 inline void check_attends(checks &results)
 {
+    check_appends(results);
     uint64_t seed = 1000;
     if (has_kernel((const void *)salvo_flash_halves_64))
         check_wide_attends(results);
@@ -337,12 +459,11 @@ inline void time_attend(const char *what, const attend_case &c, const cuda_room 
     const uint32_t tokens = setup.machine->tokens, row = c.heads * c.head_dim;
     const device_array<float> q(random.vector((size_t)tokens * row)), out((size_t)tokens * row);
     const device_array<uint8_t> keys(setup.keys->bytes), values(setup.values->bytes);
-    const cuda_attend attend = make_attend(c, q.address, out.address, keys.address, values.address);
-    const cuda_launch launch = cuda_flash_launch(&attend, tokens, (uint32_t)c.runs.size(), &room);
+    cuda_flash flash = {make_attend(c, q.address, out.address, keys.address, values.address), {}, 0, 0};
+    const cuda_launch launch = cuda_flash_launch(&flash, tokens, (uint32_t)c.runs.size(), &room);
     const cuda_machine *device = setup.machine->upload();
-    const double time = time_of([&] {
-        launch_kernel(launch, find_attend_kernel(launch.kernel), device, cuda_flash{attend, {}});
-    });
+    const double time =
+        time_of([&] { launch_kernel(launch, find_attend_kernel(launch.kernel), device, flash); });
     printf("%-44s T %4u from %5u  %8.2f us  grid %u x %u\n", what, tokens, c.runs[0].first, time,
         launch.grid_x, launch.grid_y);
 }

@@ -14,5 +14,7 @@ void add_flash_kernels(kernel_table &table)
         FAKE_KERNEL(salvo_flash_f16_128),
         FAKE_KERNEL(salvo_flash_f16_128_few),
         FAKE_KERNEL(salvo_flash_any),
+        FAKE_KERNEL(salvo_flash_append_64),
+        FAKE_KERNEL(salvo_flash_append_128),
     });
 }

@@ -22,6 +22,7 @@ struct lowering {
     const struct program *program;
     struct plan *plan;
     bool single;
+    bool appends_inside; /* ropes and kv_append join attention */
     uint32_t max_inputs; /* of one group of matmuls */
     bool *shared; /* [buffers]: written by an op that does not run inside, so that it cannot be private */
 };
@@ -234,7 +235,7 @@ static uint32_t lower_main_op(struct lowering *lowering, uint32_t chain, uint32_
             lowering->plan->is_private[program->ops[i].out] = true;
     } else if (op->kind == OP_ATTEND) {
         group.kind = GROUP_ATTEND;
-        if (lowering->single && can_run_inside_attention(program, chain, first))
+        if (lowering->appends_inside && can_run_inside_attention(program, chain, first))
             start = first - 3;
     } else if (op->kind == OP_WKV7) {
         group.kind = GROUP_WKV7;
@@ -310,6 +311,7 @@ enum salvo_status lower_program(const struct program *program, const struct lowe
     struct lowering lowering = {.program = program,
         .plan = out,
         .single = options->capacity[ROWS_TOKENS] == 1,
+        .appends_inside = options->capacity[ROWS_TOKENS] == 1 || options->appends_in_batches,
         .max_inputs = options->max_rounded};
     if (!lowering.single)
         lowering.max_inputs = options->max_batch_inputs;

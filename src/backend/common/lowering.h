@@ -6,9 +6,9 @@
 #include "backend/backend.h"
 
 enum group_kind {
-    GROUP_ROWS,           /* row ops, one row after the other */
-    GROUP_MATMUL,         /* matmuls that run side by side; a feed-forward's gate and up with their glu */
-    GROUP_ATTEND,         /* attention, for one token with its ropes and kv_append */
+    GROUP_ROWS,   /* row ops, one row after the other */
+    GROUP_MATMUL, /* matmuls that run side by side; a feed-forward's gate and up with their glu */
+    GROUP_ATTEND, /* attention, for one token, or if options ask for it, with its ropes and kv_append */
     GROUP_PROJECT_ATTEND, /* one token: norm, matmuls of query, key and value, ropes, kv_append, attention */
     GROUP_WKV7,           /* the recurrence, for one token with the ops that stay within a head */
     GROUP_SAMPLE,
@@ -55,6 +55,7 @@ struct lowering_options {
     uint32_t max_batch_inputs;         /* the same for a batch, at least 1 */
     bool softcaps_in_matmuls;          /* a softcap of a matmul's result joins its group */
     bool projects_attention;           /* GROUP_PROJECT_ATTEND, for a single token */
+    bool appends_in_batches;           /* ropes and kv_append join attention in batches, too */
 
     /* Whether the kernels take this fused group, within the limits of the device; NULL: every one. */
     bool (*takes)(const struct executor *executor, const struct group *group);

@@ -294,10 +294,28 @@ static struct cuda_launch wide_flash_launch(
     };
 }
 
-struct cuda_launch cuda_flash_launch(
-    const struct cuda_attend *attend, uint32_t capacity, uint32_t slots, const struct cuda_room *room)
+/* Attention over a cache of halves: two slots for each warp if all blocks run at once with them, or else one.
+ */
+static void flash_halves_shared(
+    struct cuda_flash *flash, uint32_t padded, const struct cuda_room *room, struct cuda_launch *launch)
 {
-    if (is_wide_attention(attend, capacity, room))
+    const uint32_t slot_bytes = launch->threads / 32 * FLASH_KEYS * padded * 2 * 2,
+                   at_once = room->shared_bytes / (2 * slot_bytes) * room->multiprocessors;
+    const bool one = flash->attend.appends && launch->grid_x * launch->grid_y > at_once;
+    flash->slots = one ? 1 : 2;
+    launch->shared_bytes = flash->slots * slot_bytes;
+}
+
+bool cuda_flash_can_append(const struct cuda_attend *attend)
+{
+    return attend->kv_type == TYPE_F16 && (attend->head_dim == 64 || attend->head_dim == 128);
+}
+
+struct cuda_launch cuda_flash_launch(
+    struct cuda_flash *flash, uint32_t capacity, uint32_t slots, const struct cuda_room *room)
+{
+    const struct cuda_attend *attend = &flash->attend;
+    if (!attend->appends && is_wide_attention(attend, capacity, room))
         return wide_flash_launch(attend, capacity, slots);
     const uint32_t each = attend->heads / attend->kv_heads;
     const bool halves = attend->kv_type == TYPE_F16 && attend->head_dim <= 128;
@@ -307,15 +325,16 @@ struct cuda_launch cuda_flash_launch(
         .grid_y = attend->kv_heads,
         .threads = FLASH_WARPS * 32,
     };
-    if (halves) {
-        const uint32_t warp_bytes = FLASH_KEYS * padded * 2 * 2 * 2;
-        const bool few = padded == 128 && FLASH_WARPS * warp_bytes > room->shared_bytes;
-        const uint32_t warps = few ? FLASH_FEW_WARPS : FLASH_WARPS;
+    if (attend->appends) {
+        launch.kernel = padded == 64 ? "salvo_flash_append_64" : "salvo_flash_append_128";
+        flash_halves_shared(flash, padded, room, &launch);
+    } else if (halves) {
+        const bool few = padded == 128 && FLASH_WARPS * FLASH_KEYS * padded * 2 * 2 * 2 > room->shared_bytes;
         launch.kernel = padded == 64 ? "salvo_flash_f16_64"
                         : few        ? "salvo_flash_f16_128_few"
                                      : "salvo_flash_f16_128";
-        launch.threads = warps * 32;
-        launch.shared_bytes = warps * warp_bytes;
+        launch.threads = (few ? FLASH_FEW_WARPS : FLASH_WARPS) * 32;
+        flash_halves_shared(flash, padded, room, &launch);
     } else {
         launch.kernel = "salvo_flash_any";
         launch.shared_bytes = (uint32_t)sizeof(float) * (2 * FLASH_QUERIES * attend->head_dim +

@@ -22,14 +22,17 @@
  * salvo_gemm_*(machine, struct cuda_gemm)
  *
  * salvo_flash_*(machine, struct cuda_flash): attention. q has been rotated, and the step's keys and values
- * have been appended before.
+ * have been appended before, unless attend.appends: then attention does it.
  *
  * salvo_wkv7_*(machine, struct cuda_wkv7_many): token by token; or _prepare and then _chunks
  *
  * salvo_end(machine): results, versions of recurrent states, done.
  *
  * Every kernel waits for the launch before it itself (griddepcontrol), after it has loaded the data that does
- * not depend on that launch: launches may be connected by programmatic edges or by plain ones.
+ * not depend on that launch: launches may be connected by programmatic edges or by plain ones. No block ends
+ * before it has waited, so the end of a launch is also the end of all launches before it. salvo_begin alone
+ * does not let the next launch start early: when that one starts, the step is complete, with the results of
+ * all earlier steps, and the launches after it read these before they wait, too.
  */
 #ifndef CUDA_BATCH_H
 #define CUDA_BATCH_H
@@ -89,7 +92,8 @@ enum {
     FLASH_WIDE_THREADS = 384,
     FLASH_WIDE_STEP = 128 * 64, /* elements of the keys, and of the values, of a step */
     FLASH_WIDE_SHARED = 2048 + 4 * 2 * 2 * FLASH_WIDE_STEP + FLASH_WIDE_QUERIES * (128 + 4) * 4, /* at most */
-    FLASH_KEYS = 32, /* that a warp takes at once */
+    FLASH_KEYS = 32,         /* that a warp takes at once */
+    FLASH_APPEND_ROWS = 128, /* up to here ropes and the append are inside attention */
     FLASH_ANY_KEYS = 32,
     WKV7_WARPS = 2,         /* each has four values of a head */
     WKV7_TOKENS = 16,       /* tokens that are loaded to shared memory at once; tokens of a chunk */
@@ -149,10 +153,13 @@ struct cuda_rotate {
     uint32_t halves;         /* pairs are (i, i + head_dim / 2) */
 };
 
-/* Attention, whose result may be rounded to bytes at once, if head_dim is a multiple of 32. */
+/* Attention, whose result may be rounded to bytes at once, if head_dim is a multiple of 32. With
+ * attend.appends it rotates q and k, whole heads, and appends k and v to a cache of halves. */
 struct cuda_flash {
     struct cuda_attend attend;
     struct cuda_packed_input rounded; /* values 0: it is not */
+    uint32_t slots; /* caches of halves: steps of keys and values that a warp has room for */
+    uint32_t padding;
 };
 
 /* Matmuls of the same rounding, each with its input. With `glu`, an activation, there are two of the same
@@ -207,8 +214,11 @@ struct cuda_launch cuda_norm_launch(uint32_t capacity, uint32_t columns);
 struct cuda_launch cuda_rotate_launch(uint32_t capacity);
 /* Sets gemm->splits and gemm->stages. */
 struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
+/* Sets flash->slots. */
 struct cuda_launch cuda_flash_launch(
-    const struct cuda_attend *attend, uint32_t capacity, uint32_t slots, const struct cuda_room *room);
+    struct cuda_flash *flash, uint32_t capacity, uint32_t slots, const struct cuda_room *room);
+/* Whether there is a kernel with ropes and the append inside. */
+bool cuda_flash_can_append(const struct cuda_attend *attend);
 struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);
 /* In chunks: two launches, one after the other, and the bytes that lie between them; 0: it cannot be done so,
  * or is not worth it. */

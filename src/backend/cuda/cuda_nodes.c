@@ -401,22 +401,41 @@ cleanup:
 
 /* ---- The others ---- */
 
+/* Ropes and kv_append before attention, inside its kernel if that can. */
+static enum salvo_status lower_append(
+    struct phase_builder *builder, const struct group *group, struct cuda_attend *attend)
+{
+    struct cuda_rotate rotate;
+    const uint32_t end = group->first_op + group->ops_before;
+    attend->appends = find_rotate(builder, group->first_op, end, &rotate) && cuda_flash_can_append(attend);
+    if (!attend->appends)
+        return lower_plain_rows(builder, group->first_op, end);
+    attend->k = rotate.k;
+    attend->v = rotate.v;
+    attend->rope_q = rotate.rope_q;
+    attend->rope_k = rotate.rope_k;
+    attend->halves = rotate.halves;
+    return SALVO_OK;
+}
+
 static enum salvo_status lower_flash(
     struct phase_builder *builder, const struct group *group, bool *out_rounded)
 {
     enum salvo_status status = SALVO_OK;
-    const struct op *op = &builder->program->ops[group->first_op];
+    const struct op *op = group_op(builder->program, group);
     struct cuda_node node = {.kind = CUDA_NODE_ATTEND};
     node.flash.attend = cuda_attend_of(builder, op);
+    if (group->ops_before)
+        TRY(lower_append(builder, group, &node.flash.attend));
     *out_rounded = rounds_next(builder, group, op->out) && op->attend.head_dim % 32 == 0;
     if (*out_rounded) {
         TRY(add_packed_inputs(builder, &group[1]));
         node.flash.rounded = *last_packed_inputs(builder, &group[1]);
     }
     const struct cuda_room room = room_of(builder);
-    TRY(add_node(builder, &node,
-        cuda_flash_launch(
-            &node.flash.attend, capacity_of(builder, group->rows), capacity_of(builder, ROWS_RUNS), &room)));
+    const struct cuda_launch launch = cuda_flash_launch(
+        &node.flash, capacity_of(builder, group->rows), capacity_of(builder, ROWS_RUNS), &room);
+    TRY(add_node(builder, &node, launch));
 cleanup:
     return status;
 }

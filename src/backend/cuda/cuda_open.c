@@ -132,6 +132,8 @@ static enum salvo_status lower_plans(struct executor *executor)
         const uint32_t outputs = rows < options->outputs ? rows : options->outputs;
         memcpy(
             lowering.capacity, (const uint32_t[]){rows, options->slots, outputs}, sizeof lowering.capacity);
+        lowering.appends_in_batches = rows <= FLASH_APPEND_ROWS && options->kv_type == TYPE_F16 &&
+                                      executor->rope_pairs % 8 == 0; /* angles are read eight at a time */
         TRY(lower_program(program, &lowering, &executor->tables, plan));
         if (executor->halves)
             round_to_halves(plan);

@@ -328,9 +328,19 @@ static __device__ inline void sample_adjust(const sample_part &p)
 /* The largest of each of this part's groups: neighbouring threads form one. */
 static __device__ inline void sample_find_groups(const sample_part &p)
 {
+    constexpr uint32_t loads = 8; /* in flight at once */
     sample_pair largest = 0;
-    for (uint32_t id = p.first + p.thread; id < p.end; id += p.threads)
-        largest = sample_larger(largest, sample_pair_of(__ldcg(p.logits + id), id));
+    for (uint32_t base = p.first + p.thread; base < p.end; base += loads * p.threads) {
+        float logits[loads];
+#pragma unroll
+        for (uint32_t i = 0; i < loads; i++)
+            logits[i] = base + i * p.threads < p.end ? __ldcg(p.logits + base + i * p.threads) : 0;
+#pragma unroll
+        for (uint32_t i = 0; i < loads; i++) {
+            const uint32_t id = base + i * p.threads;
+            largest = id < p.end ? sample_larger(largest, sample_pair_of(logits[i], id)) : largest;
+        }
+    }
     const uint32_t size = p.threads / p.groups, lanes = min(size, 32u);
     for (uint32_t offset = lanes / 2; offset; offset /= 2)
         largest = sample_larger(largest, __shfl_xor_sync(0xffffffffu, largest, offset));

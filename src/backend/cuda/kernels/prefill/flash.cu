@@ -5,22 +5,25 @@
  *   salvo_flash_f16_128(machine, flash)   head_dim up to 128
  *   salvo_flash_f16_128_few(machine, flash)   the same with fewer warps, for devices with little shared
  * memory
+ *   salvo_flash_append_64(machine, flash), _128   attend.appends: ropes and the append are inside; head_dim
+ * is 64 or 128
  *
  * Grid, threads and shared memory: cuda_flash_launch. The warps of a block have the same queries and take
  * steps of FLASH_KEYS keys in turn, each with a softmax of its own; in the end they are merged, in order.
+ *
+ * A warp has one or two slots (flash.slots) for the keys and values of a step: with two, it loads the next
+ * step while it computes; with one, more blocks share a multiprocessor. Keys of earlier steps are in the
+ * cache before this step begins, so with attend.appends the first of them are loaded before the wait for the
+ * last launch.
  */
+#include "backend/cuda/kernels/prefill/flash_rotate.cuh"
 #include "backend/cuda/kernels/prefill/flash_softmax.cuh"
 
-/* ---- Keys and values in shared memory: [FLASH_KEYS][DIM] halves, chunks of 16 bytes at i ^ (row % 8) ----
- */
+/* ---- Keys and values in shared memory ---- */
 
-template <int DIM> KERNEL_INLINE uint8_t *chunk_at(uint8_t *rows, uint32_t row, uint32_t chunk)
-{
-    return rows + row * DIM * 2 + (chunk ^ (row & 7)) * 16;
-}
-
-/* Positions first .. of the step; positions that no query of the block sees are zeros. */
-template <int DIM>
+/* Positions first .. of the step from the cache; positions that no query of the block sees are zeros.
+ * APPENDS: add_fresh_keys adds those of this step. */
+template <int DIM, bool APPENDS>
 KERNEL_INLINE void fetch_keys(
     const cuda_attend &attend, const flash_block &block, uint32_t step, uint8_t *keys, uint8_t *values)
 {
@@ -36,6 +39,8 @@ KERNEL_INLINE void fetch_keys(
 #pragma unroll
     for (uint32_t i = lane; i < FLASH_KEYS * DIM / 8; i += 32) {
         const uint32_t row = i / (DIM / 8), chunk = i % (DIM / 8);
+        if (APPENDS && fresh_positions(block, first).contain(first + row))
+            continue;
         const bool on = chunk < chunks && first + row >= block.begin && first + row < block.end;
         const uint32_t at = on ? (row * chunks + chunk) * 16 : 0;
         copy_async(chunk_at<DIM>(keys, row, chunk), from[0] + at, on);
@@ -167,49 +172,63 @@ KERNEL_INLINE void merge(
     }
 }
 
-template <int DIM, int WARPS>
+template <int DIM, int WARPS, bool APPENDS = false>
 KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flash)
 {
     DYNAMIC_SHARED(shared);
     const cuda_attend &attend = flash.attend;
-    constexpr uint32_t tile_bytes = FLASH_KEYS * DIM * 2, warp_bytes = 4 * tile_bytes;
-    static_assert(sizeof(flash_left<DIM>) <= warp_bytes, "what is left lies where keys and values were");
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    uint8_t *tiles = shared + warp * warp_bytes; /* [2 slots][keys, values] */
+    constexpr uint32_t tile_bytes = FLASH_KEYS * DIM * 2, slot_bytes = 2 * tile_bytes;
+    static_assert(sizeof(flash_left<DIM>) <= slot_bytes, "results of warps lie where keys and values were");
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_bytes = flash.slots * slot_bytes;
+    uint8_t *tiles = shared + warp * warp_bytes; /* [slots][keys, values] */
     flash_block block;
+    const flash_angles angles(machine);
     const flash_step step_place = find_flash_step(machine);
     invite_next_launch();
+    const bool has_queries = find_flash_block<FLASH_QUERIES>(step_place, attend, block);
+    const uint32_t end_step = has_queries ? (block.end + FLASH_KEYS - 1) / FLASH_KEYS : 0;
+    uint32_t step = has_queries ? block.begin / FLASH_KEYS + warp : 0;
+    const auto fetch = [&](uint32_t number, uint32_t slot) {
+        uint8_t *keys = tiles + slot * slot_bytes;
+        if (number < end_step)
+            fetch_keys<DIM, APPENDS>(attend, block, number, keys, keys + tile_bytes);
+    };
+    if (APPENDS)
+        fetch(step, 0);
     wait_for_last_launch();
-    if (!find_flash_block<FLASH_QUERIES>(step_place, attend, block))
+    if (!has_queries)
         return;
+    if (!APPENDS)
+        fetch(step, 0);
 
     const uint32_t first_position = block.run_first + block.first_query / block.each,
                    last_begin = first_seen(attend.window, block.end - 1);
-    const uint32_t end_step = (block.end + FLASH_KEYS - 1) / FLASH_KEYS,
-                   first_step = block.begin / FLASH_KEYS + warp;
     const flash_query queries[2] = {
         find_query(attend, block, lane / 4), find_query(attend, block, lane / 4 + 8)};
     flash_queries<DIM> q;
     flash_sums<DIM> sums = {};
     sums.maximum[0] = sums.maximum[1] = -__int_as_float(0x7f800000);
+    copy_commit();
+    if constexpr (APPENDS)
+        load_queries(attend, queries, q, query_rotation{angles, attend.rope_q, attend.halves != 0});
+    else
+        load_queries(attend, queries, q);
+    const bool loads_ahead = flash.slots > 1;
     uint32_t slot = 0;
-    /* Keys are loaded one step ahead; queries after the first are being loaded. */
 #pragma unroll 1
-    for (uint32_t ahead = first_step;; ahead += WARPS, slot ^= 1) {
-        uint8_t *next = tiles + slot * 2 * tile_bytes;
-        if (ahead < end_step)
-            fetch_keys<DIM>(attend, block, ahead, next, next + tile_bytes);
+    for (; step < end_step; step += WARPS) {
+        uint8_t *keys = tiles + slot * slot_bytes, *values = keys + tile_bytes;
+        if (loads_ahead)
+            fetch(step + WARPS, slot ^ 1);
         copy_commit();
-        if (ahead == first_step) {
-            load_queries(attend, queries, q);
-            continue;
-        }
-        if (ahead - WARPS >= end_step)
-            break;
-        uint8_t *keys = tiles + (slot ^ 1) * 2 * tile_bytes, *values = keys + tile_bytes;
-        copy_wait<1>();
+        if (APPENDS)
+            add_fresh_keys<DIM>(attend, angles, block, step, keys, values);
+        if (loads_ahead)
+            copy_wait<1>();
+        else
+            copy_wait<0>();
         __syncwarp();
-        const uint32_t first = (ahead - WARPS) * FLASH_KEYS;
+        const uint32_t first = step * FLASH_KEYS;
         const bool seen_by_all = first + FLASH_KEYS <= first_position + 1 && first >= last_begin;
         const uint32_t bad[1] = {seen_by_all ? 0 : clear_bad_values<DIM>(values)};
         __syncwarp();
@@ -218,6 +237,10 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
         weigh<DIM, FLASH_KEYS>(attend.cap, queries, q.unit, first, bad, seen_by_all, scores, sums);
         add_values(values, scores, sums);
         __syncwarp();
+        if (loads_ahead)
+            slot ^= 1;
+        else
+            fetch(step + WARPS, 0);
     }
     copy_wait<0>();
     __syncwarp();
@@ -242,4 +265,16 @@ extern "C" __global__ void __launch_bounds__(FLASH_FEW_WARPS * 32, 1)
     salvo_flash_f16_128_few(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
 {
     flash_f16<128, FLASH_FEW_WARPS>(machine, flash);
+}
+
+extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 4)
+    salvo_flash_append_64(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
+{
+    flash_f16<64, FLASH_WARPS, true>(machine, flash);
+}
+
+extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 2)
+    salvo_flash_append_128(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
+{
+    flash_f16<128, FLASH_WARPS, true>(machine, flash);
 }

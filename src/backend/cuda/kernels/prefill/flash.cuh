@@ -83,6 +83,7 @@ KERNEL_INLINE bool find_flash_block(const flash_step &step, const cuda_attend &a
 /* Row, head and position of query number `query` of the block. */
 struct flash_query {
     bool on;
+    uint32_t row;             /* of its token */
     uint32_t position, first; /* it sees positions first .. position */
     uint64_t at;              /* of q and out, in floats */
 };
@@ -92,12 +93,19 @@ KERNEL_INLINE flash_query find_query(const cuda_attend &attend, const flash_bloc
     const uint32_t number = block.first_query + query, token = number / block.each;
     flash_query out;
     out.on = query < block.count;
+    out.row = block.run_first_row + token;
     out.position = block.run_first + token;
     out.first = first_seen(attend.window, out.position);
-    out.at = ((uint64_t)(block.run_first_row + token) * attend.heads + block.kv_head * block.each +
-                 number % block.each) *
+    out.at = ((uint64_t)out.row * attend.heads + block.kv_head * block.each + number % block.each) *
              attend.head_dim;
     return out;
+}
+
+/* A tile of keys or values in shared memory: [FLASH_KEYS][DIM] halves, chunks of 16 bytes at i ^ (row % 8).
+ */
+template <int DIM> KERNEL_INLINE uint8_t *chunk_at(uint8_t *rows, uint32_t row, uint32_t chunk)
+{
+    return rows + row * DIM * 2 + (chunk ^ (row & 7)) * 16;
 }
 
 KERNEL_INLINE float capped(float cap, float score)
@@ -133,9 +141,9 @@ struct rounded_query {
 
 KERNEL_INLINE rounded_query find_rounded(const cuda_flash &flash, const flash_query &query)
 {
-    const uint32_t row = flash.attend.heads * flash.attend.head_dim, token = (uint32_t)(query.at / row),
-                   column = (uint32_t)(query.at - (uint64_t)token * row);
-    return {token, column, column + flash.attend.head_dim == row ? flash.rounded.columns - row : 0,
+    const uint32_t row = flash.attend.heads * flash.attend.head_dim,
+                   column = (uint32_t)(query.at - (uint64_t)query.row * row);
+    return {query.row, column, column + flash.attend.head_dim == row ? flash.rounded.columns - row : 0,
         flash.rounded.fine || query.position < EARLY_POSITIONS};
 }
 

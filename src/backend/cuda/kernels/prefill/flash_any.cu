@@ -98,8 +98,9 @@ extern "C" __global__ void __launch_bounds__(ANY_THREADS)
     flash_block block;
     const flash_step step_place = find_flash_step(machine);
     invite_next_launch();
+    const bool has_queries = find_flash_block<FLASH_QUERIES>(step_place, attend, block);
     wait_for_last_launch();
-    if (!find_flash_block<FLASH_QUERIES>(step_place, attend, block))
+    if (!has_queries)
         return;
 
     for (uint32_t i = threadIdx.x; i < FLASH_QUERIES * head_dim; i += ANY_THREADS) {

@@ -277,8 +277,9 @@ template <int DIM> KERNEL_INLINE void flash_halves(const cuda_machine *machine, 
         chunk_barrier_open(&work.head->empty[i], attending_warps);
     }
     __syncthreads();
+    const bool has_queries = work.find(step);
     wait_for_last_launch();
-    if (!work.find(step))
+    if (!has_queries)
         return;
     if (warp >= attending_warps) {
         release_registers<40>();

@@ -57,9 +57,14 @@ KERNEL_INLINE float query_factor(float largest)
     return exponent == 255 || largest == 0 ? 1 : __uint_as_float(min(263 - exponent, 253u) << 23);
 }
 
-template <int DIM>
-KERNEL_INLINE void load_queries(
-    const cuda_attend &attend, const flash_query (&queries)[2], flash_queries<DIM> &out)
+/* No rope: queries were rotated before. */
+struct no_rotation {
+    template <int PARTS> KERNEL_INLINE void rotate(const flash_query (&)[2], float2 (&)[PARTS][2]) const {}
+};
+
+template <int DIM, class ROTATION = no_rotation>
+KERNEL_INLINE void load_queries(const cuda_attend &attend, const flash_query (&queries)[2],
+    flash_queries<DIM> &out, const ROTATION &rotation = {})
 {
     const uint32_t column = threadIdx.x % 4 * 2;
     float2 parts[DIM / 8][2]; /* [eight columns][row] */
@@ -68,13 +73,21 @@ KERNEL_INLINE void load_queries(
     for (int i = 0; i < DIM / 8; i++) {
 #pragma unroll
         for (int row = 0; row < 2; row++) {
-            float2 q = {0, 0};
+            parts[i][row] = {0, 0};
             if (queries[row].on && i * 8 < attend.head_dim)
-                q = __ldcg((const float2 *)((const float *)attend.q + queries[row].at + i * 8 + column));
+                parts[i][row] =
+                    __ldcg((const float2 *)((const float *)attend.q + queries[row].at + i * 8 + column));
+        }
+    }
+    rotation.rotate(queries, parts);
+#pragma unroll
+    for (int i = 0; i < DIM / 8; i++) {
+#pragma unroll
+        for (int row = 0; row < 2; row++) {
+            float2 &q = parts[i][row];
             q.x *= attend.scale;
             q.y *= attend.scale;
             largest[row] = fmaxf(largest[row], fmaxf(fabsf(q.x), fabsf(q.y)));
-            parts[i][row] = q;
         }
     }
     float factor[2];

@@ -200,8 +200,8 @@ __device__ __noinline__ void gemm_float(const cuda_machine *machine, const cuda_
     invite_next_launch();
     if (pair < parts)
         tiles.fetch(gemm, block.matmul, tile_row, pair, lane);
-    wait_for_last_launch();
     const uint32_t first_token = blockIdx.y * TOKENS, live = live_rows(step, gemm.rows, first_token, TOKENS);
+    wait_for_last_launch();
     if (live == 0) {
         copy_commit();
         copy_wait<0>();

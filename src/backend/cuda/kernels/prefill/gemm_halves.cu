@@ -454,8 +454,8 @@ KERNEL_INLINE void gemm_halves(const cuda_machine *machine, const cuda_gemm &gem
     if (warp >= multiplying_warps) {
         release_registers<warp_registers<TOKENS>::copying>();
         const input_parts parts(work);
-        wait_for_last_launch();
         const uint32_t live = live_rows(step, gemm.rows, work.first_token, TOKENS);
+        wait_for_last_launch();
         if (live == 0)
             return;
         if (threadIdx.x == multiplying_warps * 32)
@@ -466,8 +466,8 @@ KERNEL_INLINE void gemm_halves(const cuda_machine *machine, const cuda_gemm &gem
     } else {
         take_registers<warp_registers<TOKENS>::multiplying>();
         warp_weights<TOKENS, MATRICES> copied(work, warp, lane);
-        wait_for_last_launch();
         const uint32_t live = live_rows(step, gemm.rows, work.first_token, TOKENS);
+        wait_for_last_launch();
         if (live == 0) { /* for all blocks of the cluster */
             copy_wait<0>();
             return;

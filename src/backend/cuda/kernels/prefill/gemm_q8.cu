@@ -357,8 +357,8 @@ __device__ __noinline__ void gemm_q8(const cuda_machine *machine, const cuda_gem
     path.skip(warps);
     if (warp + warps < parts)
         path.fetch(tiles);
-    wait_for_last_launch();
     const uint32_t first_token = blockIdx.y * TOKENS, live = live_rows(step, gemm.rows, first_token, TOKENS);
+    wait_for_last_launch();
     if (live == 0) {
         copy_commit();
         copy_wait<0>();

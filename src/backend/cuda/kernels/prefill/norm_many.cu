@@ -42,12 +42,13 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
         for (uint32_t i = 0; i < pieces && i * piece_columns < columns; i++)
             weights[i] = load_four((const float *)norm.weight, first + i * piece_columns, columns);
     }
-    wait_for_last_launch();
     const uint32_t live = live_rows(step, norm.rows, blockIdx.x, 1);
     const bool fine =
         norm.packed_input.fine || (norm.rows == ROWS_TOKENS && is_early_row(norm.token_rows, blockIdx.x));
+    wait_for_last_launch();
+    if (live == 0)
+        return;
     float squares = 0;
-    /* All rows have memory, live or not, so the load does not wait for the check. */
 #pragma unroll
     for (uint32_t i = 0; i < pieces && i * piece_columns < columns; i++) {
         values[i] = load_four(x, first + i * piece_columns, columns);
@@ -56,8 +57,6 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
         squares = fmaf(values[i].z, values[i].z, squares);
         squares = fmaf(values[i].w, values[i].w, squares);
     }
-    if (live == 0)
-        return;
     if (norm.weight) {
         uint32_t serial = 0;
         squares = block_sum<NORM_THREADS>(squares, scratch, serial);

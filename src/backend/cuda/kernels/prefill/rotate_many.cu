@@ -33,14 +33,16 @@ extern "C" __global__ void __launch_bounds__(ROTATE_THREADS)
     const float *cosines = (const float *)__ldg(&machine->cosines) + angles,
                 *sines = (const float *)__ldg(&machine->sines) + angles;
     invite_next_launch();
+    uint32_t position = 0, page = 0;
+    bool is_live = row < __ldcg(&((const cuda_step *)step)->token_count);
+    if (is_live) {
+        const uint4 place = __ldcg((const uint4 *)(rows + row)); /* run, slot, position */
+        position = place.z;
+        page = __ldcg(pages + (uint64_t)place.x * pages_per_slot + position / PAGE_POSITIONS);
+        is_live = __ldcg(&runs[place.x].count) != 0;
+    }
     wait_for_last_launch();
-    const uint32_t live = __ldcg(&((const cuda_step *)step)->token_count);
-    const uint4 place = __ldcg((const uint4 *)(rows + row)); /* run, slot, position; there is room for all */
-    if (row >= live)
-        return;
-    const uint32_t position = place.z,
-                   page = __ldcg(pages + (uint64_t)place.x * pages_per_slot + position / PAGE_POSITIONS);
-    if (__ldcg(&runs[place.x].count) == 0)
+    if (!is_live)
         return;
 
         /* Heads of queries, of keys, of values. */

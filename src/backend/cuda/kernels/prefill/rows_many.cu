@@ -23,7 +23,6 @@
 extern "C" __global__ void __launch_bounds__(BEGIN_THREADS) salvo_begin(const cuda_machine *given)
 {
     const cuda_machine &machine = *given;
-    invite_next_launch();
     wait_for_last_launch();
     (void)take_step<BEGIN_THREADS>(machine); /* without rows the launches that follow do nothing */
     cuda_step *step = (cuda_step *)machine.step;
@@ -41,14 +40,15 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS) salvo_begin(const cu
     __syncthreads();
     if (threadIdx.x == 0 && cancelled)
         step->token_count = step->output_count = 0;
+    __threadfence(); /* the launches that follow read the step before they wait */
 }
 
 extern "C" __global__ void __launch_bounds__(ANGLES_THREADS) salvo_angles(const cuda_machine *machine)
 {
     invite_next_launch();
-    wait_for_last_launch();
     const cuda_row *rows = (const cuda_row *)(machine->step + machine->rows_at);
     const uint64_t at = (uint64_t)blockIdx.x * machine->rope_count * machine->rope_pairs;
+    wait_for_last_launch();
     if (blockIdx.x < __ldcg(&((const cuda_step *)machine->step)->token_count))
         prepare_ropes(*machine, __ldcg(&rows[blockIdx.x].position), (float *)machine->cosines + at,
             (float *)machine->sines + at, threadIdx.x, ANGLES_THREADS);
@@ -139,18 +139,13 @@ KERNEL_INLINE void work_row(
     const cuda_row_op *ops = (const cuda_row_op *)(shared + table->ops_at);
     const cuda_round *rounds = (const cuda_round *)(shared + table->rounds_at);
 
-    wait_for_last_launch();
     row_context row = {};
-    row.row = blockIdx.x;
-    /* All rows of tokens have memory, live or not, so the load does not wait for the check. */
-    const bool is_token = table->rows == ROWS_TOKENS;
-    const cuda_load *loads = (const cuda_load *)(shared + table->loads_at);
-    if (is_token)
-        load_vectors<THREADS>(machine, loads, table->load_count, vectors, row);
-    if (!find_row(machine, table->rows, blockIdx.x, row))
+    const bool is_live = find_row(machine, table->rows, blockIdx.x, row);
+    wait_for_last_launch();
+    if (!is_live)
         return;
-    if (!is_token)
-        load_vectors<THREADS>(machine, loads, table->load_count, vectors, row);
+    load_vectors<THREADS>(
+        machine, (const cuda_load *)(shared + table->loads_at), table->load_count, vectors, row);
     __syncthreads();
     row_worker<THREADS> worker = {machine, vectors, scratch, 0, row};
     worker.run_all(ops, table->op_count);
@@ -158,7 +153,7 @@ KERNEL_INLINE void work_row(
     store_vectors<THREADS>((const cuda_store *)(shared + table->stores_at), table->store_count, vectors, row);
     for (uint32_t i = 0; i < table->round_count; i++)
         round_row<THREADS>(rounds[i], packed_inputs[rounds[i].packed_input], vectors, row.row,
-            rounds[i].fine || (is_token && row.position < EARLY_POSITIONS));
+            rounds[i].fine || (table->rows == ROWS_TOKENS && row.position < EARLY_POSITIONS));
 }
 
 #define DEFINE_ROWS(name, threads)                                                                        \

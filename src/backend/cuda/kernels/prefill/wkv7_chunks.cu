@@ -115,7 +115,8 @@ struct state_place {
     }
 };
 
-/* A head of a run of one token, by two halves of DIM threads: a value each, and half of its keys. */
+/* A head of a run of one token, by two halves of DIM threads: a value each, and half of its keys. The state,
+ * which an earlier step left, is loaded before the wait for the last launch. */
 KERNEL_INLINE void single_token(const cuda_machine *machine, const cuda_wkv7_many &wkv7, chunk_place place,
     uint32_t head, prepare_memory &memory)
 {
@@ -129,6 +130,7 @@ KERNEL_INLINE void single_token(const cuda_machine *machine, const cuda_wkv7_man
 #pragma unroll
     for (uint32_t i = 0; i < HALF; i++)
         state[i] = is_new ? 0 : __ldcg(states.before + (first + i) * DIM + value);
+    wait_for_last_launch();
     const float v = __ldcg((const float *)wkv7.in[3] + at);
     if (half == 0) {
         memory.left[R][value] = __ldcg((const float *)wkv7.in[0] + at);
@@ -279,13 +281,14 @@ extern "C" __global__ void __launch_bounds__(2 * DIM)
     const uint32_t head = blockIdx.x, heads = wkv7.heads;
     chunk_place place;
     invite_next_launch();
-    wait_for_last_launch();
-    if (!find_chunk(machine, blockIdx.y, place))
-        return;
-    if (place.run_count == 1) {
+    const bool is_live = find_chunk(machine, blockIdx.y, place);
+    if (is_live && place.run_count == 1) {
         single_token(machine, wkv7, place, head, memory);
         return;
     }
+    wait_for_last_launch();
+    if (!is_live)
+        return;
     wkv7_chunk *chunk = (wkv7_chunk *)wkv7.chunks + (uint64_t)blockIdx.y * heads + head;
     scale_tokens(wkv7, place, memory, chunk, head);
     multiply_rows(memory);
@@ -658,14 +661,16 @@ extern "C" __global__ void __launch_bounds__(CHUNK_THREADS, 2)
     salvo_wkv7_chunks(const cuda_machine *machine, const __grid_constant__ cuda_wkv7_many wkv7)
 {
     DYNAMIC_SHARED(shared);
-    invite_next_launch();
-    wait_for_last_launch();
     const uint32_t end = __ldcg(&((const cuda_step *)machine->step)->run_count), lane = threadIdx.x % 32;
     const cuda_run *runs = (const cuda_run *)(machine->step + machine->runs_at);
     uint32_t index = 0, next_block = 0; /* chunks of earlier runs; the block of the next run */
+    invite_next_launch();
+    lane_runs all(runs, 0, end, lane);
+    wait_for_last_launch();
 #pragma unroll 1
     for (uint32_t base = 0; base < end; base += 32) {
-        const lane_runs all(runs, base, end, lane);
+        if (base != 0)
+            all = lane_runs(runs, base, end, lane);
         const uint32_t own_chunks = (all.count + TOKENS - 1) / TOKENS;
 #pragma unroll 1
         for (uint32_t found = __ballot_sync(~0u, all.count > 1); found; found &= found - 1) {
