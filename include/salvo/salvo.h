@@ -527,10 +527,10 @@ SALVO_API enum salvo_status salvo_session_eval(
  *
  * A run that decodes appends the id that was chosen after the session's last token, computes it and chooses
  * the next one. It may be submitted before that id is known, while the earlier run that chooses it is open.
- * After a rollback, and after a run that chooses nothing, the session has no chosen id: the run then only
- * chooses one. If all runs of a step only choose, and the previous step has a SALVO_WANT_LATER run for each
- * of them, the step computes nothing but the choice. A run with `ids` drops an id that was chosen and not yet
- * appended.
+ * After a rollback that removes tokens, and after a run that chooses nothing, the session has no chosen id:
+ * the run then only chooses one. If all runs of a step only choose, and the previous step has a
+ * SALVO_WANT_LATER run for each of them, the step computes nothing but the choice. A run with `ids` drops an
+ * id that was chosen and not yet appended.
  *
  * A run depends on earlier open runs of its session. If one of them fails or is cancelled, the run fails with
  * the same status. If one of them chooses a stop id, a run that decodes does nothing, without an error.

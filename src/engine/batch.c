@@ -241,8 +241,6 @@ static enum salvo_status plan_behind(const struct salvo_run *given, struct batch
     const uint32_t context = session->engine->options.context, planned = session->batch.planned;
     if (!run->decodes) {
         TRY(session_stage(session, planned, given->ids, given->count));
-    } else if (!session->batch.chooses) {
-        TRY(fail(SALVO_ERROR_ARGUMENT, "the session's previous run chooses no id to continue with"));
     } else if (planned == context) {
         TRY(fail(SALVO_ERROR_CONTEXT, "the context of %" PRIu32 " tokens is full", context));
     }
@@ -282,10 +280,11 @@ static enum salvo_status plan_run(const struct salvo_run *given, struct batch_ru
 {
     struct salvo_session *session = run->session;
     struct batch_session *state = &session->batch;
-    /* A prompt begins at the session's end, which must be known. */
+    /* A prompt begins at the session's end, which must be known, and where the backend reports the id that an
+     * earlier run chooses. Behind a run that chooses no id, a run that decodes chooses one. */
     while (state->flying && !run->only_chooses &&
-           ((!run->decodes && state->may_end_early) || (run->decodes && state->holds) ||
-               snapshots_are_due(session, state->planned)))
+           ((!run->decodes && (state->may_end_early || state->chooses)) ||
+               (run->decodes && !state->chooses) || snapshots_are_due(session, state->planned)))
         batch_complete_next(session->engine);
     if (!state->flying)
         state->may_stop = state->may_end_early = false;
@@ -427,7 +426,6 @@ static void take_off(const struct batch_run *run)
         state->held_row = run->logits_row;
         state->held_end = run->first + run->count;
     }
-    state->holds = run->holds;
     state->flying++;
     state->is_planned = false;
     state->planned = run->first + run->count + run->tokens - 1;

@@ -68,7 +68,6 @@ struct batch_session {
     uint32_t open, flying; /* number of open runs; number of runs in flight */
     uint32_t planned;      /* while runs are in flight: positions that the session will have */
     bool chooses;          /* while runs are in flight: the last one chooses an id */
-    bool holds;            /* while runs are in flight: the last one holds its logits */
     uint64_t held_step;    /* the step of the session's last run that held its logits */
     uint32_t held_row;     /* row of these logits */
     uint32_t held_end;     /* positions after that run */

@@ -156,10 +156,10 @@ static void finish_run(
     else if (status == SALVO_OK && cancelled)
         status = fail(SALVO_ERROR_CANCELLED, "cancelled after %" PRIu32 " tokens", session->position);
     if (status != SALVO_OK) {
-        if (!left->failed && !run->only_chooses)
-            batch_mark_stale(session);
-        else if (ids && session->batch.failed == SALVO_OK && !does_nothing(run, left))
+        if (left->failed && ids && session->batch.failed == SALVO_OK && !does_nothing(run, left))
             accept_results(step, run, ids, false); /* the tokens before the failure */
+        else if (!left->failed && !run->only_chooses)
+            batch_mark_stale(session);
         session->batch.failed = status;
         batch_record_failure(run, status);
     } else if (does_nothing(run, left)) {
