@@ -167,10 +167,10 @@ class emulator_machine
         if (memory == MAP_FAILED)
             fail("no memory for stacks");
         stacks = static_cast<uint8_t *>(memory);
-        unsigned first = next_random() % options.blocks;
+        unsigned first_block = next_random() % options.blocks;
         for (unsigned i = 0; i < options.blocks; i += at_once) {
             for (unsigned j = 0; j < at_once; j++)
-                start_block((first + i + j) % options.blocks, j);
+                start_block((first_block + i + j) % options.blocks, j);
             run_fibers();
         }
         munmap(memory, bytes);
