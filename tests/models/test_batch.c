@@ -8,7 +8,6 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -566,78 +565,6 @@ static void a_prompt_begins_where_the_session_stopped(void **state)
     }
 }
 
-static enum busy_fate note_position(void *user, uint32_t position)
-{
-    __atomic_store_n((uint32_t *)user, position, __ATOMIC_RELEASE);
-    return BUSY_GOES_ON;
-}
-
-/* A prompt drops the id that an open run chooses, and behind a run that chooses none, a decode chooses one.
- * The ids are right also if the device has computed all runs before the first result is asked for. */
-static void prompts_and_choices_behind_open_runs(void **state)
-{
-    (void)state;
-    struct fixture fixture = open_batch(shapes[0]);
-    int32_t *ids = some_ids(20, fixture.vocabulary, 7), expected[3] = {0, -1, 0};
-    set_greedy(fixture.session);
-    for (int i = 0; i < 3; i += 2) {
-        int32_t *next = continuation(fixture.session, ids, i ? 20 : 10, 1);
-        expected[i] = *next;
-        free(next);
-        ASSERT_OK(salvo_session_rollback(fixture.session, 0));
-    }
-    uint32_t reached = 0;
-    busy_device_install(fixture.engine);
-    busy_device_set_hook(fixture.engine, note_position, &reached);
-    struct salvo_run runs[3] = {{.session = fixture.session, .ids = ids, .count = 10},
-        {.session = fixture.session, .ids = ids + 10, .count = 10, .want = SALVO_WANT_NOTHING},
-        {.session = fixture.session}};
-    struct salvo_run_result result;
-    uint64_t steps[3];
-    for (int i = 0; i < 3; i++)
-        ASSERT_OK(salvo_engine_submit(fixture.engine, &runs[i], 1, sizeof *runs, &steps[i]));
-    while (__atomic_load_n(&reached, __ATOMIC_ACQUIRE) <= 10)
-        sched_yield();
-    for (int i = 0; i < 3; i++) {
-        ASSERT_OK(salvo_engine_wait(fixture.engine, steps[i], &result, 1, sizeof result));
-        assert_true(result.status == SALVO_OK && result.id == expected[i]);
-    }
-    free(ids);
-    fixture_close(&fixture);
-}
-
-/* A run that only chooses and is cancelled leaves the session without a chosen id: the next one chooses
- * again. */
-static void a_cancelled_choice_is_dropped(void **state)
-{
-    (void)state;
-    struct fixture fixture = open_batch(shapes[0]);
-    int32_t *ids = some_ids(10, fixture.vocabulary, 7);
-    set_greedy(fixture.session);
-    int32_t *expected = continuation(fixture.session, ids, 10, 1);
-    ASSERT_OK(salvo_session_rollback(fixture.session, 0));
-    busy_device_install(fixture.engine);
-    struct salvo_run runs[4] = {
-        {.session = fixture.session, .ids = ids, .count = 9, .want = SALVO_WANT_NOTHING},
-        {.session = fixture.session, .ids = ids + 9, .count = 1, .want = SALVO_WANT_LATER},
-        {.session = fixture.session, .handle = 5}, {.session = fixture.session}};
-    struct salvo_run_result results[4];
-    uint64_t steps[4];
-    for (int i = 0; i < 4; i++) {
-        ASSERT_OK(salvo_engine_submit(fixture.engine, &runs[i], 1, sizeof *runs, &steps[i]));
-        salvo_engine_cancel(fixture.engine, 5);
-        for (int j = i == 2 ? 0 : 3; j <= i; j++) /* no run is open when the last one is submitted */
-            ASSERT_OK(salvo_engine_wait(fixture.engine, steps[j], &results[j], 1, sizeof *results));
-    }
-    assert_int_equal(SALVO_ERROR_CANCELLED, results[2].status);
-    assert_int_equal(SALVO_OK, results[3].status);
-    assert_int_equal(0, results[3].tokens);
-    assert_int_equal(*expected, results[3].id);
-    free(expected);
-    free(ids);
-    fixture_close(&fixture);
-}
-
 /* A prompt of a whole batch fits, also where the last token of the session was not computed yet. */
 static void a_whole_batch_fits_behind_a_token_to_compute(void **state)
 {
@@ -828,8 +755,6 @@ int main(void)
         cmocka_unit_test(sessions_that_fail_do_not_stop_others),
         cmocka_unit_test(runs_behind_a_failed_one_fail),
         cmocka_unit_test(a_prompt_begins_where_the_session_stopped),
-        cmocka_unit_test(prompts_and_choices_behind_open_runs),
-        cmocka_unit_test(a_cancelled_choice_is_dropped),
         cmocka_unit_test(a_whole_batch_fits_behind_a_token_to_compute),
         cmocka_unit_test(a_step_that_is_refused_leaves_earlier_ones),
         cmocka_unit_test(callbacks_that_submit_keep_the_limit),
