@@ -276,6 +276,36 @@ static void runs_of_several_tokens(void **state)
     }
 }
 
+/* Two runs, each token of which takes an entry of the ring, and the ring has eight. */
+static void more_tokens_than_entries(void **state)
+{
+    (void)state;
+    enum { PROMPT = 5, TOKENS = 10 };
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), on_cuda);
+    struct salvo_session *both[2] = {fixture.session};
+    int32_t *ids = some_ids(2 * PROMPT, fixture.vocabulary, 8), *expected[2], chosen[2][TOKENS];
+    struct salvo_run runs[2];
+    struct salvo_run_result results[2];
+    uint64_t step;
+    ASSERT_OK(salvo_session_open(fixture.engine, &both[1]));
+    for (int i = 0; i < 2; i++) {
+        set_greedy(both[i]);
+        expected[i] = continuation(both[i], ids + i * PROMPT, PROMPT, TOKENS + 1);
+        ASSERT_OK(salvo_session_rollback(both[i], 0));
+        ASSERT_OK(salvo_session_feed(both[i], ids + i * PROMPT, PROMPT));
+        runs[i] = (struct salvo_run){.session = both[i], .tokens = TOKENS, .chosen_ids = chosen[i]};
+    }
+    ASSERT_OK(salvo_engine_submit(fixture.engine, runs, 2, sizeof *runs, &step));
+    ASSERT_OK(salvo_engine_wait(fixture.engine, step, results, 2, sizeof *results));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(TOKENS, results[i].id_count);
+        assert_memory_equal(expected[i] + 1, chosen[i], sizeof chosen[i]);
+        free(expected[i]);
+    }
+    free(ids);
+    fixture_close(&fixture);
+}
+
 static void embeddings(void **state)
 {
     (void)state;
@@ -636,6 +666,7 @@ int main(void)
         cmocka_unit_test(sessions),
         cmocka_unit_test(mixtures),
         cmocka_unit_test(runs_of_several_tokens),
+        cmocka_unit_test(more_tokens_than_entries),
         cmocka_unit_test(copies),
         cmocka_unit_test(masks_and_logprobs),
         cmocka_unit_test(embeddings),
