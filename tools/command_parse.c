@@ -19,12 +19,13 @@ static const struct {
     {"-hff --hf-file", "use -m hf:ORG/REPO/FILE.gguf"},
     {"-hft --hf-token", "set the environment variable HF_TOKEN"},
     {"-mu --model-url", "use `salvo pull URL`"},
-    {"-md --model-draft", "salvo has no speculative decoding"},
+    {"-md --model-draft -hfd --hf-repo-draft", "salvo has no speculative decoding"},
     {"-ts --tensor-split", "a model runs on one device; choose it with --device"},
     {"-tb --threads-batch", "-t sets the threads for prompts as well"},
     {"-ub --ubatch-size", "-b sets the tokens of a prompt that are computed at once"},
     {"-dev", "choose the device with --backend and --device"},
-    {"-fit --fit", "a model that does not fit the memory of a device is refused"},
+    {"-fit --fit -fitc --fit-ctx -fitt --fit-target",
+        "a model that does not fit the memory of a device is refused"},
     {"-rtr --run-time-repack", "weights are always repacked where it is faster"},
     {"-cmoe --cpu-moe -ncmoe --n-cpu-moe", "salvo runs no mixture-of-experts models"},
     {"-mli --multiline-input", "`salvo chat` takes several lines between two lines of \"\"\""},
@@ -33,9 +34,10 @@ static const struct {
     {"--grammar --grammar-file -j --json-schema -jf --json-schema-file",
         "`salvo run` has --grammar, --regex and --json-schema"},
     {"--lora --lora-scaled", "salvo has no adapters"},
-    {"--mmproj -mm", "salvo runs text models only"},
+    {"--mmproj -mm --mmproj-url -mmu -hfv --hf-repo-v", "salvo runs text models only"},
     {"-nkvo --no-kv-offload",
         "the KV cache is on the device of the model; --backend cpu keeps both in main memory"},
+    {"-ptc --print-token-count", "`salvo run --stats` prints the number of tokens"},
     {"-pg", "use -p for prompts, -n for generation and -d for the depth of the context"},
     {"--prompt-cache", "use `salvo run` with --state-save FILE and --state-load FILE"},
     {"--keep", "a full context ends the text; `salvo chat --on-full slide` drops the oldest turns"},
@@ -169,13 +171,20 @@ static int take_option(
     return option_store(parser->command->name, option, shown, value);
 }
 
+/* Whether the text behind a letter can be its value: -n5, but not -nocb, which is a name. */
+static bool can_be_attached(const struct option *option, const char *text)
+{
+    return option->kind == OPTION_TEXT || option->kind == OPTION_FILE || option->kind == OPTION_TEXTS ||
+           option->kind == OPTION_HUB || strchr("+-.0123456789", *text);
+}
+
 /* A letter with its value attached, -mFILE, or several flags, -qv. */
 static int parse_letters(struct parser *parser, const char *argument)
 {
     for (const char *letter = argument + 1; *letter; letter++) {
         const char shown[] = {'-', *letter, 0};
         const struct option *option = find_option(parser->command, shown, 2);
-        if (!option)
+        if (!option || (option->value && !can_be_attached(option, letter + 1)))
             return unknown_option(parser->command, argument);
         bool takes_value = option->value != NULL;
         int result = take_option(parser, option, shown, takes_value && letter[1] ? letter + 1 : NULL);
