@@ -208,13 +208,13 @@ struct q8_case {
 
 /* Weight tiles times an activation tile, in one piece or in two. */
 static void multiply_tile(const struct cpu_kernels *kernels, const struct q8_case *c,
-    struct unpacked_tiles tile, struct q8_tile x, size_t cut, float *out)
+    struct unpacked_tiles tile, struct q8_tile x, size_t cut, size_t stride, float *out)
 {
     const size_t rows = kernels->weight_tiles * TILE_ROWS, tokens = kernels->tile_tokens;
     bool offsets;
     const unsigned group = quant_group(c->type, &offsets);
     if (cut) {
-        kernels->matmul_q8(tile, cut, group, offsets, x, true, out);
+        kernels->matmul_q8(tile, cut, group, offsets, x, true, stride, out);
         tile.values += cut * rows;
         tile.scales += cut / group * rows;
         tile.offsets += cut / group * rows;
@@ -223,7 +223,7 @@ static void multiply_tile(const struct cpu_kernels *kernels, const struct q8_cas
         x.sums += cut / 32 * tokens;
         x.half_sums += cut / 16 * tokens;
     }
-    kernels->matmul_q8(tile, c->k - cut, group, offsets, x, cut == 0, out);
+    kernels->matmul_q8(tile, c->k - cut, group, offsets, x, cut == 0, stride, out);
 }
 
 /* Compares tile `index` with the same tile unpacked by the scalar table. */
@@ -265,10 +265,11 @@ static void check_tiles(const struct cpu_kernels *kernels, const struct cpu_kern
             check_unpacked(kernels, unpacked, tile, j, c);
         }
         for (size_t cut = 0; cut < c->k; cut += c->k >= 64 ? c->k / 64 * 32 : c->k) {
-            float *out = guarded_new(tokens * rows * sizeof *out);
-            multiply_tile(kernels, c, unpacked, x, cut, out);
+            const size_t stride = rows + i % 2 * TILE_ROWS; /* with and without a gap between rows */
+            float *out = guarded_new(((tokens - 1) * stride + rows) * sizeof *out);
+            multiply_tile(kernels, c, unpacked, x, cut, stride, out);
             for (size_t t = 0; t < tokens; t++)
-                check_same_floats(cut ? "matmul in two parts" : "matmul", out + t * rows,
+                check_same_floats(cut ? "matmul in two parts" : "matmul", out + t * stride,
                     want + t * all_rows + i * TILE_ROWS, live * TILE_ROWS);
             guarded_free(out);
         }
@@ -449,7 +450,8 @@ static void call_matmul(void *argument)
     bool offsets;
     unsigned group = quant_group(b->type, &offsets);
     if (group)
-        b->kernels->matmul_q8(b->tile, BENCH_K, group, offsets, b->q8, true, b->out);
+        b->kernels->matmul_q8(
+            b->tile, BENCH_K, group, offsets, b->q8, true, b->kernels->weight_tiles * TILE_ROWS, b->out);
     else
         b->kernels->matmul_float(b->floats, BENCH_K, b->x, true, b->out);
 }

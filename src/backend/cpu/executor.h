@@ -38,7 +38,7 @@ enum { MAX_Q8_INPUTS = 4 };
 struct scratch {
     uint8_t *private_buffers;
     struct q8_tile x[MAX_Q8_INPUTS]; /* one row each */
-    struct unpacked_tiles tiles[2];  /* unpacked; two for a glu */
+    struct unpacked_tiles tiles[2];  /* [UNPACKED_ELEMENTS]; two for a glu */
     float *float_tiles[2];
     float *sums[2];                    /* [tokens][rows of the unpacked tiles] */
     float *queries, *outputs, *scores; /* [queries][head_dim], the same, [queries][PAGE_POSITIONS] */
@@ -187,6 +187,11 @@ void wkv7_work(struct executor *executor, const struct group *group, uint32_t ta
 
 /* Elements of K that are unpacked at a time, so that a tile stays in the L1 cache. */
 enum { K_PART = 2048 };
+
+/* Weight tiles that are unpacked before rows are multiplied with them, at most, and their elements. With
+ * several tiles, rounded activations come from the L2 cache less often and rows are stored in longer pieces.
+ */
+enum { TILES_TOGETHER = 4, UNPACKED_ELEMENTS = 2 * TILE_ROWS * K_PART };
 
 /* Queries that attention of many tokens processes at once: as many whole tokens as fit, or one token if its
  * KV head has more queries. Scratch memory has room for either (open.c). */

@@ -183,12 +183,12 @@ struct cpu_kernels {
     void (*unpack_q8[TYPE_LIMIT])(const uint8_t *tile, size_t k, struct unpacked_tiles out, unsigned index);
 
     /*
-     * out[token * rows + row] for the tokens of an activation tile and the rows of unpacked tiles. `group` is
-     * 16 or 32; `offsets` says whether the format has them. k may be a part of K: with first = false the
+     * out[token * stride + row] for the tokens of an activation tile and the rows of unpacked tiles. `group`
+     * is 16 or 32; `offsets` says whether the format has them. k may be a part of K: with first = false the
      * results are added to `out`.
      */
     void (*matmul_q8)(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,
-        bool first, float *out);
+        bool first, size_t stride, float *out);
 
     /*
      * As matmul_q8 for the first two or four tokens of an activation tile of QUAD tokens, with packed tiles

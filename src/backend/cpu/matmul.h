@@ -40,38 +40,39 @@
     void isa##_round_q8(                                                                      \
         const float *x, size_t k, unsigned terms, struct q8_tile q8, size_t width, size_t t); \
     void isa##_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets,  \
-        struct q8_tile x, bool first, float *out);                                            \
+        struct q8_tile x, bool first, size_t stride, float *out);                             \
     void isa##_matmul_float(const float *tile, size_t k, const float *x, bool first, float *out);
 
-/* Defines matmul_q8 by calls of multiply(tile, k, halves, offsets, terms, x, first, out) with constants. */
+/* Defines matmul_q8 by calls of multiply(tile, k, halves, offsets, terms, x, first, stride, out) with
+ * constants. */
 #define DEFINE_MATMUL_Q8(name, multiply)                                                            \
     void name(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x, \
-        bool first, float *out)                                                                     \
+        bool first, size_t stride, float *out)                                                      \
     {                                                                                               \
         switch ((x.terms - 1) * 4 + (group == 32 ? 2 : 0) + offsets) {                              \
         case 0:                                                                                     \
-            multiply(tile, k, 2, false, 1, x, first, out);                                          \
+            multiply(tile, k, 2, false, 1, x, first, stride, out);                                  \
             break;                                                                                  \
         case 1:                                                                                     \
-            multiply(tile, k, 2, true, 1, x, first, out);                                           \
+            multiply(tile, k, 2, true, 1, x, first, stride, out);                                   \
             break;                                                                                  \
         case 2:                                                                                     \
-            multiply(tile, k, 1, false, 1, x, first, out);                                          \
+            multiply(tile, k, 1, false, 1, x, first, stride, out);                                  \
             break;                                                                                  \
         case 3:                                                                                     \
-            multiply(tile, k, 1, true, 1, x, first, out);                                           \
+            multiply(tile, k, 1, true, 1, x, first, stride, out);                                   \
             break;                                                                                  \
         case 4:                                                                                     \
-            multiply(tile, k, 2, false, 2, x, first, out);                                          \
+            multiply(tile, k, 2, false, 2, x, first, stride, out);                                  \
             break;                                                                                  \
         case 5:                                                                                     \
-            multiply(tile, k, 2, true, 2, x, first, out);                                           \
+            multiply(tile, k, 2, true, 2, x, first, stride, out);                                   \
             break;                                                                                  \
         case 6:                                                                                     \
-            multiply(tile, k, 1, false, 2, x, first, out);                                          \
+            multiply(tile, k, 1, false, 2, x, first, stride, out);                                  \
             break;                                                                                  \
         default:                                                                                    \
-            multiply(tile, k, 1, true, 2, x, first, out);                                           \
+            multiply(tile, k, 1, true, 2, x, first, stride, out);                                   \
         }                                                                                           \
     }
 
@@ -90,12 +91,12 @@ FOR_QUANTISED_TYPES(DECLARE_MATVEC, neon_i8mm)
 FOR_QUANTISED_TYPES(DECLARE_MATMUL_PACKED, neon_i8mm)
 void neon_i8mm_matvec_F16(const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out);
 void neon_i8mm_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,
-    bool first, float *out);
+    bool first, size_t stride, float *out);
 void neon_i8mm_matmul_q15(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets,
-    struct q8_tile x, bool first, float *out);
+    struct q8_tile x, bool first, size_t stride, float *out);
 
 /* With AMX; all other functions are those of avx512. */
 void amx_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,
-    bool first, float *out);
+    bool first, size_t stride, float *out);
 
 #endif

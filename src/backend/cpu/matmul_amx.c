@@ -43,11 +43,11 @@ INLINE void multiply(struct unpacked_tiles tile, size_t i, const unsigned halves
 }
 
 INLINE void matmul_q8_tile(struct unpacked_tiles tile, size_t k, const unsigned halves, const bool offsets,
-    const unsigned terms, struct q8_tile x, bool first, float *out)
+    const unsigned terms, struct q8_tile x, bool first, size_t stride, float *out)
 {
     dots buffers[2] __attribute__((aligned(64)));
     configure(GROUP / halves);
-    struct wide_sums sums = wide_load(first, out);
+    struct wide_sums sums = wide_load(first, stride, out);
     const size_t parts = k / GROUP * halves;
     multiply(tile, 0, halves, terms, x, buffers[0]);
     for (size_t i = 0; i < parts; i++) {
@@ -64,7 +64,7 @@ INLINE void matmul_q8_tile(struct unpacked_tiles tile, size_t k, const unsigned 
         }
     }
     _tile_release();
-    wide_store(sums, out);
+    wide_store(sums, stride, out);
 }
 
 DEFINE_MATMUL_Q8(amx_matmul_q8, matmul_q8_tile)

@@ -70,10 +70,10 @@ INLINE vec8 codes_dot(
 
 /* x is copied with the bias of codes_dot added, so that the loop only loads and multiplies. */
 INLINE void matmul_q8_tile(struct unpacked_tiles tile, size_t k, const unsigned halves, const bool offsets,
-    const unsigned terms, struct q8_tile x, bool first, float *out)
+    const unsigned terms, struct q8_tile x, bool first, size_t stride, float *out)
 {
     const unsigned quads = 8 / halves;
-    struct wide_sums sums = wide_load(first, out);
+    struct wide_sums sums = wide_load(first, stride, out);
     for (size_t g = 0; g < k / 32; g++) {
         int8_t biased[WIDE_TOKENS][2][GROUP] __attribute__((aligned(64)));
         UNROLL
@@ -109,7 +109,7 @@ INLINE void matmul_q8_tile(struct unpacked_tiles tile, size_t k, const unsigned 
             }
         }
     }
-    wide_store(sums, out);
+    wide_store(sums, stride, out);
 }
 
 #define WIDE_TILES

@@ -6,7 +6,7 @@
 INLINE vec8 codes_dot(
     const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned terms)
 {
-    int32x4_t sums[4] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
+    int32x4_t sums[4] = {new_zeros(), new_zeros(), new_zeros(), new_zeros()};
     UNROLL
     for (unsigned term = 0; term < terms; term++) {
         for (unsigned i = 0; term > 0 && i < 4; i++)

@@ -13,7 +13,7 @@ INLINE float32x4_t join_terms(int32x4_t rows01, int32x4_t rows23)
 INLINE vec8 codes_dot(
     const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned terms)
 {
-    int32x4_t sums[PAIRS] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
+    int32x4_t sums[PAIRS] = {new_zeros(), new_zeros(), new_zeros(), new_zeros()};
     UNROLL
     for (unsigned o = 0; o < octets; o++) {
         int8x16_t both = vld1q_s8(x + o * terms * step);
@@ -64,8 +64,13 @@ INLINE struct packed_dots dot_packed(const struct tile_format f, const uint8_t *
 {
     const size_t octet_bytes = (size_t)terms * QUAD * OCTET;
     struct packed_dots dots;
-    for (unsigned p = 0; p < PAIRS; p++)
-        dots.high[0][p] = dots.high[1][p] = dots.low[0][p] = dots.low[1][p] = vdupq_n_s32(0);
+    for (unsigned p = 0; p < PAIRS; p++) {
+        for (unsigned t = 0; t < pairs; t++) {
+            dots.high[t][p] = new_zeros();
+            if (terms == 2)
+                dots.low[t][p] = new_zeros();
+        }
+    }
     if (halves == 2 || f.codes == CODES_8) {
         const struct codes codes = load_codes(f, from);
         const unsigned first = half * 2 * VECTORS;
@@ -168,12 +173,12 @@ FOR_QUANTISED_TYPES(DEFINE_MATMUL_PACKED, neon_i8mm)
 /* ---- Four tokens ---- */
 
 void neon_i8mm_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,
-    bool first, float *out)
+    bool first, size_t stride, float *out)
 {
     if (x.terms == 1)
-        multiply_any(tile, k, group, offsets, 1, x, first, out);
+        multiply_any(tile, k, group, offsets, 1, x, first, stride, out);
     else
-        neon_i8mm_matmul_q15(tile, k, group, offsets, x, first, out);
+        neon_i8mm_matmul_q15(tile, k, group, offsets, x, first, stride, out);
 }
 
 /* ---- F16 weights ---- */
@@ -200,7 +205,7 @@ INLINE void matvec_f16_tiles(
     vec8 sums[4], parts[4];
     UNROLL
     for (unsigned t = 0; t < tiles; t++)
-        sums[t] = parts[t] = vec8_all(0);
+        sums[t] = parts[t] = vec8_zeros();
     for (size_t first = 0; first < k; first += 8) {
         const size_t count = k - first < 8 ? k - first : 8;
         float16_t halves[8];
@@ -219,7 +224,7 @@ INLINE void matvec_f16_tiles(
         for (unsigned t = 0; t < tiles; t++) {
             if (whole) {
                 sums[t] = vec8_add(sums[t], parts[t]);
-                parts[t] = vec8_all(0);
+                parts[t] = vec8_zeros();
             }
         }
     }

@@ -2,7 +2,7 @@
 #include "backend/cpu/matmul_smmla.h"
 
 void neon_i8mm_matmul_q15(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets,
-    struct q8_tile x, bool first, float *out)
+    struct q8_tile x, bool first, size_t stride, float *out)
 {
-    multiply_any(tile, k, group, offsets, 2, x, first, out);
+    multiply_any(tile, k, group, offsets, 2, x, first, stride, out);
 }

@@ -102,12 +102,12 @@ static void unpack_q8(
 }
 
 void scalar_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,
-    bool first, float *out)
+    bool first, size_t stride, float *out)
 {
     const size_t halves = 32 / group;
     for (size_t token = 0; token < QUAD; token++) {
         for (size_t row = 0; row < TILE_ROWS; row++) {
-            float sum = first ? 0 : out[token * TILE_ROWS + row];
+            float sum = first ? 0 : out[token * stride + row];
             for (size_t i = 0; i < k / group; i++) {
                 size_t g = i / halves, octet = i * group / 8, octets = group / 8;
                 int dot = dot_octets(tile.values + octet * PLANE + row * 8, PLANE,
@@ -117,7 +117,7 @@ void scalar_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool
                     sum = fmaf(tile.offsets[i * TILE_ROWS + row],
                         (halves == 1 ? x.sums : x.half_sums)[i * QUAD + token], sum);
             }
-            out[token * TILE_ROWS + row] = sum;
+            out[token * stride + row] = sum;
         }
     }
 }

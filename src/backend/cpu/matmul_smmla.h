@@ -18,13 +18,13 @@ struct squares {
     float32x4_t v[2][PAIRS]; /* [token pair][row pair] */
 };
 
-INLINE struct squares load_squares(const float *out)
+INLINE struct squares load_squares(size_t stride, const float *out)
 {
     struct squares squares;
     for (unsigned t = 0; t < 2; t++) {
         for (unsigned p = 0; p < PAIRS; p++) {
-            const float *from = out + t * 2 * TILE_ROWS + p * 2;
-            squares.v[t][p] = vcombine_f32(vld1_f32(from), vld1_f32(from + TILE_ROWS));
+            const float *from = out + t * 2 * stride + p * 2;
+            squares.v[t][p] = vcombine_f32(vld1_f32(from), vld1_f32(from + stride));
             squares.v[t][p] = vzip1q_f32(squares.v[t][p], vextq_f32(squares.v[t][p], squares.v[t][p], 2));
         }
     }
@@ -40,10 +40,10 @@ INLINE void store_pair(const float32x4_t squares[PAIRS], size_t stride, float *o
     }
 }
 
-INLINE void store_squares(struct squares squares, float *out)
+INLINE void store_squares(struct squares squares, size_t stride, float *out)
 {
     for (unsigned t = 0; t < 2; t++)
-        store_pair(squares.v[t], TILE_ROWS, out + (size_t)t * 2 * TILE_ROWS);
+        store_pair(squares.v[t], stride, out + t * 2 * stride);
 }
 
 /* Eight values, one per row, each twice: for both tokens of a square. */
@@ -65,8 +65,11 @@ INLINE float32x4_t load_pair(const float *from)
 
 INLINE void dot_one_term(const int8_t *rows, const int8_t *x, const unsigned octets, int32x4_t dots[2][PAIRS])
 {
-    for (unsigned p = 0; p < PAIRS; p++)
-        dots[0][p] = dots[1][p] = vdupq_n_s32(0);
+    for (unsigned p = 0; p < PAIRS; p++) {
+        dots[0][p] = new_zeros();
+        dots[1][p] = new_zeros();
+    }
+    UNROLL
     for (unsigned o = 0; o < octets; o++) {
         int8x16_t first_two = vld1q_s8(x + o * QUAD * 8), last_two = vld1q_s8(x + o * QUAD * 8 + 16);
         for (unsigned p = 0; p < PAIRS; p++) {
@@ -81,8 +84,12 @@ INLINE void dot_two_terms(
     const int8_t *rows, const int8_t *x, const unsigned octets, int32x4_t dots[2][PAIRS])
 {
     int32x4_t low[2][PAIRS];
-    for (unsigned p = 0; p < PAIRS; p++)
-        dots[0][p] = dots[1][p] = low[0][p] = low[1][p] = vdupq_n_s32(0);
+    for (unsigned p = 0; p < PAIRS; p++) {
+        dots[0][p] = new_zeros();
+        dots[1][p] = new_zeros();
+        low[0][p] = new_zeros();
+        low[1][p] = new_zeros();
+    }
     UNROLL
     for (unsigned o = 0; o < octets; o++) {
         const int8_t *octet = x + o * 2 * QUAD * 8;
@@ -103,10 +110,10 @@ INLINE void dot_two_terms(
 }
 
 INLINE void multiply(struct unpacked_tiles tile, size_t k, const unsigned halves, const bool offsets,
-    const unsigned terms, struct q8_tile x, bool first, float *out)
+    const unsigned terms, struct q8_tile x, bool first, size_t stride, float *out)
 {
     const unsigned octets = 4 / halves;
-    struct squares sums = first ? (struct squares){{{{0}}}} : load_squares(out);
+    struct squares sums = first ? (struct squares){{{{0}}}} : load_squares(stride, out);
     for (size_t i = 0; i < k / 32 * halves; i++) {
         int32x4_t dots[2][PAIRS];
         const int8_t *rows = tile.values + i * octets * PLANE,
@@ -130,20 +137,20 @@ INLINE void multiply(struct unpacked_tiles tile, size_t k, const unsigned halves
             }
         }
     }
-    store_squares(sums, out);
+    store_squares(sums, stride, out);
 }
 
 INLINE void multiply_any(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets,
-    const unsigned terms, struct q8_tile x, bool first, float *out)
+    const unsigned terms, struct q8_tile x, bool first, size_t stride, float *out)
 {
     if (group == 32 && !offsets) /* first: gcc schedules the first case best, by 7 % */
-        multiply(tile, k, 1, false, terms, x, first, out);
+        multiply(tile, k, 1, false, terms, x, first, stride, out);
     else if (group == 32)
-        multiply(tile, k, 1, true, terms, x, first, out);
+        multiply(tile, k, 1, true, terms, x, first, stride, out);
     else if (offsets)
-        multiply(tile, k, 2, true, terms, x, first, out);
+        multiply(tile, k, 2, true, terms, x, first, stride, out);
     else
-        multiply(tile, k, 2, false, terms, x, first, out);
+        multiply(tile, k, 2, false, terms, x, first, stride, out);
 }
 
 #endif

@@ -48,12 +48,12 @@ INLINE void unpack_q8(
 #ifndef WIDE_TILES
 
 INLINE void matmul_q8_tile(struct unpacked_tiles tile, size_t k, const unsigned halves, const bool offsets,
-    const unsigned terms, struct q8_tile x, bool first, float *out)
+    const unsigned terms, struct q8_tile x, bool first, size_t stride, float *out)
 {
     vec8 sums[QUAD];
     UNROLL
     for (unsigned t = 0; t < QUAD; t++)
-        sums[t] = first ? vec8_all(0) : vec8_load(out + t * TILE_ROWS);
+        sums[t] = first ? vec8_all(0) : vec8_load(out + t * stride);
     for (size_t g = 0; g < k / 32; g++) {
         struct codes codes =
             load_codes((struct tile_format){.codes = CODES_8}, (const uint8_t *)tile.values + g * 4 * PLANE);
@@ -74,7 +74,7 @@ INLINE void matmul_q8_tile(struct unpacked_tiles tile, size_t k, const unsigned 
     }
     UNROLL
     for (unsigned t = 0; t < QUAD; t++)
-        vec8_store(sums[t], out + t * TILE_ROWS);
+        vec8_store(sums[t], out + t * stride);
 }
 
 #endif
@@ -140,13 +140,13 @@ INLINE void matvec_float_tiles(
     vec8 sums[4];
     UNROLL
     for (unsigned t = 0; t < tiles; t++)
-        sums[t] = vec8_all(0);
+        sums[t] = vec8_zeros();
     for (size_t i = 0; i < k;) {
         const size_t end = i + GROUP < k ? i + GROUP : k;
         vec8 parts[4];
         UNROLL
         for (unsigned t = 0; t < tiles; t++)
-            parts[t] = vec8_all(0);
+            parts[t] = vec8_zeros();
         for (; i < end; i++) {
             vec8 xi = vec8_all(type == TYPE_F16 ? f16_rounded(x[i]) : x[i]);
             UNROLL
@@ -186,7 +186,7 @@ void ISA(matmul_float)(const float *tile, size_t k, const float *x, bool first, 
         vec8 parts[OCTET];
         UNROLL
         for (unsigned t = 0; t < OCTET; t++)
-            parts[t] = vec8_all(0);
+            parts[t] = vec8_zeros();
         for (; i < end; i++) {
             vec8 column = vec8_load(tile + i * TILE_ROWS), tokens = vec8_load(x + i * OCTET);
             UNROLL

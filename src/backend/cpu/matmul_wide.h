@@ -14,20 +14,20 @@ struct wide_levels {
     __m512 scale, offset;
 };
 
-INLINE struct wide_sums wide_load(bool first, const float *out)
+INLINE struct wide_sums wide_load(bool first, size_t stride, const float *out)
 {
     struct wide_sums sums;
     UNROLL
     for (unsigned t = 0; t < WIDE_TOKENS; t++)
-        sums.v[t] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(out + t * 2 * TILE_ROWS);
+        sums.v[t] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(out + t * stride);
     return sums;
 }
 
-INLINE void wide_store(struct wide_sums sums, float *out)
+INLINE void wide_store(struct wide_sums sums, size_t stride, float *out)
 {
     UNROLL
     for (unsigned t = 0; t < WIDE_TOKENS; t++)
-        _mm512_storeu_ps(out + t * 2 * TILE_ROWS, sums.v[t]);
+        _mm512_storeu_ps(out + t * stride, sums.v[t]);
 }
 
 INLINE struct wide_levels wide_levels(struct unpacked_tiles tile, size_t i, const bool offsets)

@@ -69,17 +69,16 @@ static void take_scratch(const struct executor *executor, const struct needs *ne
     struct work_layout *layout, struct scratch *scratch)
 {
     const size_t rows = (executor->options.batch + WIDE_TOKENS - 1) / WIDE_TOKENS * WIDE_TOKENS,
-                 tile_rows = (size_t)executor->kernels->weight_tiles * TILE_ROWS,
                  vocabulary = executor->program->vocabulary;
     scratch->private_buffers = take(layout, executor->single.private_bytes, 1);
     for (int i = 0; i < MAX_Q8_INPUTS; i++)
         scratch->x[i] = take_q8_tile(layout, 1, needs->q8_columns);
     for (int i = 0; i < 2; i++) {
-        scratch->tiles[i].values = take(layout, tile_rows * K_PART, 1);
-        scratch->tiles[i].scales = take(layout, tile_rows * K_PART / 16, sizeof(float));
-        scratch->tiles[i].offsets = take(layout, tile_rows * K_PART / 16, sizeof(float));
+        scratch->tiles[i].values = take(layout, UNPACKED_ELEMENTS, 1);
+        scratch->tiles[i].scales = take(layout, UNPACKED_ELEMENTS / 16, sizeof(float));
+        scratch->tiles[i].offsets = take(layout, UNPACKED_ELEMENTS / 16, sizeof(float));
         scratch->float_tiles[i] = take(layout, needs->float_columns ? TILE_ROWS * K_PART : 0, sizeof(float));
-        scratch->sums[i] = take(layout, rows * tile_rows, sizeof(float));
+        scratch->sums[i] = take(layout, rows * TILES_TOGETHER * TILE_ROWS, sizeof(float));
     }
     scratch->queries = take(layout, needs->query_elements, sizeof(float));
     scratch->outputs = take(layout, needs->query_elements, sizeof(float));

@@ -173,26 +173,40 @@ static void work_on_one_row(struct executor *executor, const struct group *group
         row + 1, thread);
 }
 
-/* The weight tiles times rows first .. end-1 into sums [row - first][rows of the tiles], in parts of K. */
+/* The unpacked tiles from number `tile` on, a multiple of weight_tiles. */
+static struct unpacked_tiles tiles_from(struct unpacked_tiles tiles, uint32_t tile, size_t k, unsigned group)
+{
+    const size_t elements = (size_t)tile * TILE_ROWS * k;
+    tiles.values += elements;
+    tiles.scales += elements / group;
+    tiles.offsets += elements / group;
+    return tiles;
+}
+
+/* Weight tiles times rows first .. end-1 into sums [row - first][stride], in parts of K. */
 static void multiply_rows_q8(struct executor *executor, const struct op *op, uint32_t tile, uint32_t tiles,
-    uint32_t first, uint32_t end, struct unpacked_tiles unpacked, float *sums)
+    uint32_t first, uint32_t end, struct unpacked_tiles unpacked, size_t stride, float *sums)
 {
     const struct program_buffer *weight = &executor->program->buffers[op->inputs[0]];
     const struct weight *packed = &executor->weights[op->inputs[0]];
     const struct cpu_kernels *kernels = executor->kernels;
     const size_t k = weight->columns;
+    const uint32_t step = kernels->weight_tiles;
     bool offsets;
     const unsigned group = quant_group(weight->type, &offsets);
     for (size_t part = 0; part < k; part += K_PART) {
         size_t now = k - part < K_PART ? k - part : K_PART;
         const uint8_t *at =
             packed->tiles + tile * packed->tile_bytes + packing_tile_bytes(weight->type, part);
-        for (uint32_t i = 0; i < kernels->weight_tiles; i++) /* if one is missing, another is there twice */
-            kernels->unpack_q8[weight->type](at + (i < tiles ? i : 0) * packed->tile_bytes, now, unpacked, i);
+        for (uint32_t i = 0; i < stride / TILE_ROWS; i++) /* if one is missing, another is there twice */
+            kernels->unpack_q8[weight->type](at + (i < tiles ? i : 0) * packed->tile_bytes, now,
+                tiles_from(unpacked, i / step * step, now, group), i % step);
         for (uint32_t row = first; row < end; row += kernels->tile_tokens) {
-            struct q8_tile x = tokens_tile(executor, op->matmul.fine, op->rows, row, k, part);
-            kernels->matmul_q8(unpacked, now, group, offsets, x, part == 0,
-                sums + (size_t)(row - first) * kernels->weight_tiles * TILE_ROWS);
+            const struct q8_tile x = tokens_tile(executor, op->matmul.fine, op->rows, row, k, part);
+            float *out = sums + (row - first) * stride;
+            for (uint32_t i = 0; i < tiles; i += step)
+                kernels->matmul_q8(tiles_from(unpacked, i, now, group), now, group, offsets, x, part == 0,
+                    stride, out + (size_t)i * TILE_ROWS);
         }
     }
 }
@@ -236,17 +250,29 @@ static void work_on_tiles(struct executor *executor, const struct group *group, 
     uint32_t tile, uint32_t tiles, uint32_t first, uint32_t end, uint32_t thread)
 {
     struct scratch *scratch = &executor->scratch[thread];
+    const uint32_t step = group->rounding == ROUNDING_Q8 ? executor->kernels->weight_tiles : 1;
+    const size_t width = (size_t)(tiles + step - 1) / step * step * TILE_ROWS;
     for (uint32_t i = 0; i < (group->glu ? 2 : 1); i++) {
         const struct op *matrix = group->glu ? matmul_of(executor, group, i) : op;
-        if (group->rounding == ROUNDING_Q8)
-            multiply_rows_q8(executor, matrix, tile, tiles, first, end, scratch->tiles[i], scratch->sums[i]);
-        else
+        if (group->rounding == ROUNDING_Q8) {
+            multiply_rows_q8(
+                executor, matrix, tile, tiles, first, end, scratch->tiles[i], width, scratch->sums[i]);
+        } else {
             multiply_rows_float(
                 executor, matrix, tile, first, end, scratch->float_tiles[i], scratch->sums[i]);
+        }
     }
-    const size_t width =
-        group->rounding == ROUNDING_Q8 ? executor->kernels->weight_tiles * TILE_ROWS : TILE_ROWS;
     finish_tiles(executor, group, op, tile, tiles, scratch->sums, width, first, end, thread);
+}
+
+/* The number of tiles for work_on_tiles. More wide tiles than one pair have not been measured. */
+static uint32_t tiles_together(const struct executor *executor, const struct op *op)
+{
+    const size_t columns = executor->program->buffers[op->inputs[0]].columns,
+                 k = columns < K_PART ? columns : K_PART, tiles = UNPACKED_ELEMENTS / TILE_ROWS / k;
+    if (executor->kernels->weight_tiles > 1)
+        return executor->kernels->weight_tiles;
+    return tiles < TILES_TOGETHER ? (uint32_t)tiles : TILES_TOGETHER;
 }
 
 /* Tiles that several rows read one after the other: they should stay in the first-level cache. */
@@ -275,7 +301,7 @@ static void work_on_rows(struct executor *executor, const struct group *group, c
                    tiled_end = tiled_rows(executor, live, group->rounding);
     const bool integers = group->rounding == ROUNDING_Q8;
     const uint32_t unpacked_end = uses_packed(executor, group, op, tiled_end) ? 0 : tiled_end;
-    const uint32_t weight_tiles = integers ? executor->kernels->weight_tiles : 1;
+    const uint32_t together = integers ? tiles_together(executor, op) : 1;
     const size_t row_bytes =
         executor->program->buffers[op->inputs[1]].columns * (integers ? 1 : sizeof(float));
     const uint32_t at_once = live == 1 ? TILES_AT_ONCE : tiles_in_cache(executor, op);
@@ -285,9 +311,9 @@ static void work_on_rows(struct executor *executor, const struct group *group, c
         const uint32_t end = first + block < live ? first + block : live;
         for (uint32_t begin = tile; begin < tile + count; begin += at_once) {
             const uint32_t tiles = tile + count - begin < at_once ? tile + count - begin : at_once;
-            for (uint32_t i = begin; first < unpacked_end && i < begin + tiles; i += weight_tiles) {
+            for (uint32_t i = begin; first < unpacked_end && i < begin + tiles; i += together) {
                 work_on_tiles(executor, group, op, i,
-                    begin + tiles - i < weight_tiles ? begin + tiles - i : weight_tiles, first,
+                    begin + tiles - i < together ? begin + tiles - i : together, first,
                     end < unpacked_end ? end : unpacked_end, thread);
             }
             for (uint32_t row = first < unpacked_end ? unpacked_end : first; row < end && row < tiled_end;

@@ -17,6 +17,22 @@ INLINE vec8 vec8_all(float x)
     return (vec8){vdupq_n_f32(x), vdupq_n_f32(x)};
 }
 
+/*
+ * Zeros to start a sum with. A compiler copies one register of zeros to all sums, and a Neoverse V1 then adds
+ * to them on two of its four vector pipelines, those of the copied register. MOVI binds a sum to none.
+ */
+INLINE int32x4_t new_zeros(void)
+{
+    int32x4_t zeros;
+    __asm__ volatile("movi %0.4s, #0" : "=w"(zeros)); /* volatile: not merged with another */
+    return zeros;
+}
+
+INLINE vec8 vec8_zeros(void)
+{
+    return (vec8){vreinterpretq_f32_s32(new_zeros()), vreinterpretq_f32_s32(new_zeros())};
+}
+
 INLINE vec8 vec8_load(const float *from)
 {
     return (vec8){vld1q_f32(from), vld1q_f32(from + 4)};
@@ -152,6 +168,11 @@ typedef __m256 vec8;
 INLINE vec8 vec8_all(float x)
 {
     return _mm256_set1_ps(x);
+}
+
+INLINE vec8 vec8_zeros(void)
+{
+    return vec8_all(0);
 }
 
 INLINE vec8 vec8_load(const float *from)
