@@ -31,9 +31,12 @@ void scheduler_describe_choice(struct planned_run *planned, struct salvo_run *ru
     run->top_count = request->top_count;
 }
 
-/* Whether a token is to be chosen: the answer may have ended, and the next tokens may be forced. */
+/* Whether a token is to be chosen: the answer may have ended, and the next tokens may be forced. After a run
+ * that found no memory the session has fewer tokens than the answer, and the run behind it fails as well. */
 static bool needs_choice(struct salvo_scheduler *scheduler, struct request *request)
 {
+    if (request->is_starved)
+        return false;
     if (!request->is_over)
         scheduler_force(scheduler, request);
     return !request->is_over && request->fed == request->known && scheduler_fill_mask(scheduler, request);

@@ -9,6 +9,7 @@
 #include "engine/scheduler.h"
 #include "scheduler_fixture.h"
 #include "test_random.h"
+#include "unit/text_data.h"
 
 #include <float.h>
 #include <math.h>
@@ -31,6 +32,7 @@ enum {
 static uint32_t schedules = LONG_RUN(30), requests = 10; /* of each model on each device */
 
 static uint64_t random_state;
+static uint32_t forced_tokens; /* by all requests */
 
 static uint32_t pick(uint32_t below)
 {
@@ -58,7 +60,7 @@ struct kind {
     struct salvo_sampler sampler;
     int32_t bias_id;
     float bias;
-    bool has_stop, has_mask, has_logprobs, scores;
+    bool has_stop, has_mask, has_logprobs, has_forced, scores;
     int32_t stop_id;
     int32_t ids[MOST_TOKENS];
     float logprobs[MOST_TOKENS][1 + TOP];
@@ -171,6 +173,7 @@ static void make_kind(
     kind->scores = index % 6 == 4;
     kind->has_mask = index % 5 == 2;
     kind->has_logprobs = !world->is_busy && index % 4 == 1;
+    kind->has_forced = kind->has_mask && !kind->has_logprobs && index % 4;
     run_alone(alone, kind);
 }
 
@@ -305,6 +308,21 @@ static void on_event(void *user, const struct salvo_event *event)
     pthread_mutex_unlock(&theatre->mutex);
 }
 
+/* At every third place, some of the tokens that the request gets alone need not be chosen. */
+static size_t force_ids(void *user, const int32_t *tokens, size_t count, int32_t *ids, size_t capacity)
+{
+    const struct kind *kind = ((const struct actor *)user)->kind;
+    size_t forced = 0;
+    assert_true(count <= kind->id_count);
+    assert_memory_equal(kind->ids, tokens, count * sizeof *tokens);
+    while (count % 3 == 1 && forced < capacity && forced < 5 && count + forced < kind->id_count) {
+        ids[forced] = kind->ids[count + forced];
+        forced++;
+    }
+    __atomic_add_fetch(&forced_tokens, (uint32_t)forced, __ATOMIC_RELAXED);
+    return forced;
+}
+
 /* Under the mutex. False: the queue is full, or all are submitted. */
 static bool submit_next(struct theatre *theatre, uint32_t most)
 {
@@ -328,6 +346,7 @@ static bool submit_next(struct theatre *theatre, uint32_t most)
     request.prompt_logprobs = kind->scores;
     request.top_count = kind->has_logprobs ? TOP : 0;
     request.mask = kind->has_mask ? fill_mask : NULL;
+    request.forced = kind->has_forced ? force_ids : NULL;
     request.event = on_event;
     request.user = actor;
     request.progress = actor->wants_progress = theatre->submitted % 2;
@@ -501,6 +520,8 @@ static void little_memory_and_a_cache_give_the_same(void **state)
         run_schedules(i, false, true);
         run_schedules(i, true, true);
     }
+    if (test_data_folder()) /* other models have no vocabulary */
+        assert_true(forced_tokens > 0);
 }
 
 int main(int argc, char **argv)
