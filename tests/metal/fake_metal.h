@@ -13,6 +13,9 @@ struct fake_metal {
     unsigned long cut_commit; /* the nth command buffer is the last before `cut_file` loses its last byte */
     const char *cut_file;
     unsigned long dispatches, barriers, encoders;
+    unsigned long dispatch_ns;  /* that a command takes */
+    unsigned long longest_ns;   /* that a command buffer took */
+    unsigned long most_waiting; /* command buffers of a queue that were committed and had not ended */
     unsigned long quick_rows, quick_simdgroups, quick_dispatches; /* matmuls of this shape take less time */
     unsigned long ignore_barrier;                                 /* the nth barrier does nothing; 0: none */
     unsigned long live_objects; /* without the objects of the runtime itself */

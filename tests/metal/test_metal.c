@@ -78,6 +78,7 @@ static void several_tokens_are_one_command_buffer(void **state)
     free(continuation(fixture.session, ids, 0, 5));
     const struct fake_metal earlier = *fake_metal();
     const struct salvo_counters before = counters_of(fixture.engine);
+    fake_metal()->most_waiting = 0;
     ASSERT_OK(salvo_session_generate(fixture.session,
         &(struct salvo_generate_options){
             .size = sizeof(struct salvo_generate_options), .max_tokens = 40, .ignore_end = true},
@@ -87,6 +88,7 @@ static void several_tokens_are_one_command_buffer(void **state)
     assert_int_equal(5, after.submissions - before.submissions);
     assert_int_equal(5, fake_metal()->commits - earlier.commits);
     assert_int_equal(5, fake_metal()->encoders - earlier.encoders);
+    assert_int_equal(2, fake_metal()->most_waiting);
     assert_int_equal(after.dispatches - before.dispatches, fake_metal()->dispatches - earlier.dispatches);
     /* In each of two layers: attention with norm, query, key, value, ropes and append, its output, gate and
      * up with norm and product, down; around them: begin, embed, select_rows, logits, sample. */
@@ -142,6 +144,33 @@ static void attention_is_split_from_a_position_on(void **state)
     free(ids);
     fixture_close(&fixture);
     fixture_close(&cpu);
+}
+
+/* The host measures how long the device takes for a token, and puts fewer of them into a command buffer. A
+ * new engine has measured nothing and begins with one token. */
+static void command_buffers_of_a_slow_device_are_short(void **state)
+{
+    (void)state;
+    enum { COUNT = 24, MILLISECOND = 1000000 };
+    const int32_t ids[] = {5, 6, 7};
+    static const char *const shapes[] = {"llama-tiny", "rwkv7-mini"};
+    static const unsigned long dispatch_ns[] = {MILLISECOND, MILLISECOND / 5};
+    const unsigned long usual = fake_metal()->dispatch_ns;
+    fake_metal()->longest_ns = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        fake_metal()->dispatch_ns = dispatch_ns[i];
+        struct fixture fixture = fixture_open(made_model(shapes[i], "F32"), metal_options(1));
+        set_greedy(fixture.session);
+        free(continuation(fixture.session, ids, 3, 5));
+        const unsigned long before = fake_metal()->commits;
+        (void)dispatches_of(&fixture, COUNT);
+        print_message("%s: %u tokens in %lu command buffers, the longest of %lu ms\n", shapes[i], COUNT,
+            fake_metal()->commits - before, fake_metal()->longest_ns / MILLISECOND);
+        assert_in_range(fake_metal()->longest_ns, 40 * MILLISECOND, 100 * MILLISECOND);
+        assert_in_range(fake_metal()->commits - before, COUNT / 4, COUNT - 1);
+        fixture_close(&fixture);
+    }
+    fake_metal()->dispatch_ns = usual;
 }
 
 /* Before macOS 15 there are no residency sets. */
@@ -225,6 +254,27 @@ static void results_do_not_depend_on_the_time(void **state)
     free(ids);
 }
 
+/* Activations of F16 matrices are rounded to F16, by simdgroup matrices as by sums of single rows. */
+static void tiles_round_as_single_rows(void **state)
+{
+    (void)state;
+    enum { COUNT = 12 };
+    struct salvo_engine_options options = metal_options(1);
+    options.kv_type = SALVO_KV_F32;
+    struct fixture fixture = fixture_open(made_model("llama-mini", "F16"), options);
+    int32_t *ids = some_ids(COUNT, fixture.vocabulary, 17);
+    float *tiles = logits_by_chunks(&fixture, ids, COUNT, COUNT),
+          *rows = logits_by_chunks(&fixture, ids, COUNT, 1);
+    const size_t last = (size_t)(COUNT - 1) * fixture.vocabulary;
+    const double divergence = divergence_of(rows + last, tiles + last, fixture.vocabulary);
+    print_message("KL divergence %g\n", divergence);
+    assert_true(divergence < 1e-9);
+    free(tiles);
+    free(rows);
+    free(ids);
+    fixture_close(&fixture);
+}
+
 static void auto_does_not_take_it(void **state)
 {
     (void)state;
@@ -244,9 +294,11 @@ int main(void)
         cmocka_unit_test(a_run_that_misses_its_position_samples_nothing),
         cmocka_unit_test(several_tokens_are_one_command_buffer),
         cmocka_unit_test(attention_is_split_from_a_position_on),
+        cmocka_unit_test(command_buffers_of_a_slow_device_are_short),
         cmocka_unit_test(buffers_are_resident),
         cmocka_unit_test(only_some_kernels_use_fast_math),
         cmocka_unit_test(results_do_not_depend_on_the_time),
+        cmocka_unit_test(tiles_round_as_single_rows),
         cmocka_unit_test(auto_does_not_take_it),
         cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
     };

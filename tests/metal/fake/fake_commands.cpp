@@ -2,6 +2,7 @@
  * (fake_execution.cpp). */
 #include "metal/fake/fake_objects.h"
 
+#include <algorithm>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -63,6 +64,7 @@ void commit(command_buffer *self, SEL)
     self->is_lost = ++control.commits == control.lose_commit;
     self->references++;
     self->from->waiting.push_back(self);
+    control.most_waiting = std::max<unsigned long>(control.most_waiting, self->from->waiting.size());
     if (control.commits == control.cut_commit)
         cut_file();
 }

@@ -6,6 +6,7 @@
 #include "emulator/fibers.h"
 #include "metal/fake/fake_objects.h"
 
+#include <algorithm>
 #include <climits>
 #include <tuple>
 
@@ -113,7 +114,7 @@ void run_to_barrier(command_buffer *commands)
     std::vector<const command *> together;
     for (; commands->next < commands->commands.size(); commands->next++) {
         const command &each = commands->commands[commands->next];
-        commands->seconds += is_quick(each) ? 1e-7 : 1e-6;
+        commands->seconds += 1e-9 * (double)control.dispatch_ns / (is_quick(each) ? 10 : 1);
         if (!each.is_barrier)
             together.push_back(&each);
         else if (!together.empty())
@@ -130,6 +131,7 @@ void complete(command_buffer *commands)
         return;
     }
     commands->status = COMPLETED;
+    control.longest_ns = std::max(control.longest_ns, (unsigned long)(1e9 * commands->seconds));
     if (commands->signals && is_live(commands->signals))
         commands->signals->value = commands->signal_value;
 }

@@ -13,6 +13,7 @@ fake_metal new_control()
     fresh.memory = 4ul << 30;
     fresh.largest_buffer = 2ul << 30;
     fresh.error_code = 2;
+    fresh.dispatch_ns = 1000;
     fresh.most_parts = 64;
     fresh.idle_kernel = find_idle_kernel({});
     fresh.records_races = !races || races[0] != '0';
