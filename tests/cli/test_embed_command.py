@@ -29,6 +29,7 @@ class Embed(unittest.TestCase):
             for source in ({"stdin": b"hello|a b\nc|"}, {"stdin": b"hello|a b\nc"}, ("-f", path("texts")), ("-p", "hello|a b\nc")):
                 flags, more = ((), source) if isinstance(source, dict) else (source, {})
                 self.assertEqual(vectors("--embd-separator", "|", *flags, model=model, **more), both)
+            self.assertEqual(vectors("--embd-separator", "<#>", model=model, stdin=b"hello<#>a b\nc<#>"), both)
             self.assertEqual(vectors(model=model, stdin=b"hello\nhello\n"), [both[0]] * 2)
             self.assertEqual(vectors("--embd-separator", "", model=model, stdin=b"a b\nc"), both[1:])
             self.assertEqual(vectors("hello", *["x"] * 40, model=model)[0], both[0])

@@ -106,6 +106,11 @@ class Run(unittest.TestCase):
         text = salvo("run", "-m", MODEL, "-p", "one", "-n", "3", "--regex", "abcdefghijklmnopqrstuvwxyz{5}").stdout.rstrip("\n")
         self.assertTrue(text and "abcdefghijklmnopqrstuvwxyz".startswith(text), text)
 
+    def test_forced_tokens_fit_into_a_batch(self):
+        for batch in ("2", "4", "512"):
+            result = salvo("run", "-m", MODEL, "-p", "one", "-b", batch, "--regex", "abcdefghijklmnopqrstuvwxyz{5}")
+            self.assertEqual((result.returncode, result.stdout.strip()), (0, "abcdefghijklmnopqrstuvwxyzzzzz"), result.stderr)
+
 
 if __name__ == "__main__":
     os.makedirs("grammar-command", exist_ok=True)

@@ -2,6 +2,7 @@
 #include "busy_device.h"
 #include "cmocka_test.h"
 #include "engine_fixture.h"
+#include "scheduler_fixture.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -95,11 +96,150 @@ static void a_cancelled_choice_is_dropped(void **state)
     fixture_close(&fixture);
 }
 
+/* A cancel finds each run of a step, also the last one. */
+static void each_run_of_a_step_can_be_cancelled(void **state)
+{
+    (void)state;
+    for (int cancelled = 0; cancelled < 2; cancelled++) {
+        struct fixture fixture = open_engine();
+        int32_t *ids = some_ids(4, fixture.vocabulary, 7);
+        struct salvo_session *other;
+        struct salvo_run_result results[2];
+        uint64_t step;
+        ASSERT_OK(salvo_session_open(fixture.engine, &other));
+        busy_device_install(fixture.engine);
+        const struct salvo_run runs[2] = {{.session = fixture.session, .ids = ids, .count = 4, .handle = 8},
+            {.session = other, .ids = ids, .count = 4, .handle = 9}};
+        ASSERT_OK(salvo_engine_submit(fixture.engine, runs, 2, sizeof *runs, &step));
+        salvo_engine_cancel(fixture.engine, runs[cancelled].handle);
+        ASSERT_OK(salvo_engine_wait(fixture.engine, step, results, 2, sizeof *results));
+        assert_int_equal(SALVO_ERROR_CANCELLED, results[cancelled].status);
+        assert_int_equal(SALVO_OK, results[!cancelled].status);
+        salvo_session_close(other);
+        free(ids);
+        fixture_close(&fixture);
+    }
+}
+
+/* A run that leaves its choice to the next is cancelled, and no run is open: the next run computes the token
+ * again. */
+static void a_choice_behind_a_cancelled_run_computes_its_token(void **state)
+{
+    (void)state;
+    struct fixture fixture = open_engine();
+    int32_t *ids = some_ids(10, fixture.vocabulary, 7);
+    set_greedy(fixture.session);
+    int32_t *expected = continuation(fixture.session, ids, 10, 2);
+    ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 10));
+    busy_device_install(fixture.engine);
+    const struct salvo_run runs[2] = {
+        {.session = fixture.session, .want = SALVO_WANT_LATER, .handle = 5}, {.session = fixture.session}};
+    struct salvo_run_result results[2];
+    for (int i = 0; i < 2; i++) {
+        uint64_t step;
+        ASSERT_OK(salvo_engine_submit(fixture.engine, &runs[i], 1, sizeof *runs, &step));
+        salvo_engine_cancel(fixture.engine, 5);
+        ASSERT_OK(salvo_engine_wait(fixture.engine, step, &results[i], 1, sizeof *results));
+    }
+    assert_int_equal(SALVO_ERROR_CANCELLED, results[0].status);
+    assert_int_equal(SALVO_OK, results[1].status);
+    assert_int_equal(1, results[1].tokens);
+    assert_int_equal(expected[1], results[1].id);
+    free(expected);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+/* Stop ids that several runs have take one place in the step's list: the device knows all of them, and
+ * computes nothing behind a stop id. Logits of a step of several tokens cannot be asked for. */
+static void runs_share_stop_ids(void **state)
+{
+    (void)state;
+    enum { SHARED = SALVO_STOP_IDS / 2, TOKENS = 4, PROMPT = 5 };
+    struct fixture fixture = open_engine();
+    int32_t *ids = some_ids(PROMPT, fixture.vocabulary, 7), stop_ids[SHARED + 1], chosen[2][TOKENS];
+    struct salvo_session *sessions[2] = {fixture.session};
+    struct salvo_run runs[2];
+    struct salvo_run_result results[2];
+    uint64_t step;
+    ASSERT_OK(salvo_session_open(fixture.engine, &sessions[1]));
+    set_greedy(fixture.session);
+    int32_t *expected = continuation(fixture.session, ids, PROMPT, TOKENS + 1);
+    ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+    uint32_t count = 0;
+    for (int32_t id = 0; count < SHARED; id++) {
+        bool is_expected = false;
+        for (int i = 0; i <= TOKENS; i++)
+            is_expected |= expected[i] == id;
+        if (!is_expected)
+            stop_ids[count++] = id;
+    }
+    stop_ids[SHARED] = expected[1];
+    for (int i = 0; i < 2; i++) {
+        set_greedy(sessions[i]);
+        ASSERT_OK(salvo_session_feed(sessions[i], ids, PROMPT));
+        runs[i] = (struct salvo_run){.session = sessions[i],
+            .tokens = TOKENS,
+            .chosen_ids = chosen[i],
+            .stop_ids = stop_ids,
+            .stop_id_count = SHARED + (uint32_t)i};
+    }
+    const uint64_t before = counters_of(fixture.engine).tokens;
+    ASSERT_OK(salvo_engine_submit(fixture.engine, runs, 2, sizeof *runs, &step));
+    ASSERT_OK(salvo_engine_wait(fixture.engine, step, results, 2, sizeof *results));
+    assert_int_equal(TOKENS, results[0].id_count);
+    assert_int_equal(1, results[1].id_count);
+    assert_true(results[1].ended);
+    assert_int_equal(TOKENS + 1, counters_of(fixture.engine).tokens - before);
+    assert_null(salvo_session_logits(fixture.session));
+    salvo_session_close(sessions[1]);
+    free(expected);
+    free(ids);
+    fixture_close(&fixture);
+}
+
+/* Where there is no page for a run of two tokens, it decodes one. */
+static void a_run_gets_the_tokens_that_fit(void **state)
+{
+    (void)state;
+    enum { FULL = PAGE - 1 };
+    struct salvo_engine_options options = SALVO_ENGINE_OPTIONS_INIT;
+    options.backend = "cpu";
+    options.threads = 1;
+    options.context = 2 * PAGE;
+    options.sessions = 2;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "Q8_0"), options);
+    options.kv_memory = 2 * scheduler_page_bytes(&fixture);
+    fixture_close(&fixture);
+    fixture = fixture_open(made_model("llama-tiny", "Q8_0"), options);
+    int32_t *ids = some_ids(FULL, fixture.vocabulary, 7), chosen[2];
+    struct salvo_session *other;
+    struct salvo_run_result result;
+    uint64_t step;
+    ASSERT_OK(salvo_session_open(fixture.engine, &other));
+    set_greedy(fixture.session);
+    ASSERT_OK(salvo_session_feed(other, ids, 1));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, FULL));
+    const struct salvo_run run = {.session = fixture.session, .tokens = 2, .chosen_ids = chosen};
+    ASSERT_OK(salvo_engine_submit(fixture.engine, &run, 1, sizeof run, &step));
+    ASSERT_OK(salvo_engine_wait(fixture.engine, step, &result, 1, sizeof result));
+    assert_int_equal(SALVO_OK, result.status);
+    assert_int_equal(1, result.id_count);
+    salvo_session_close(other);
+    free(ids);
+    fixture_close(&fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prompts_and_choices_behind_open_runs),
         cmocka_unit_test(a_cancelled_choice_is_dropped),
+        cmocka_unit_test(each_run_of_a_step_can_be_cancelled),
+        cmocka_unit_test(a_choice_behind_a_cancelled_run_computes_its_token),
+        cmocka_unit_test(runs_share_stop_ids),
+        cmocka_unit_test(a_run_gets_the_tokens_that_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -296,6 +296,27 @@ static size_t force_others(void *user, const int32_t *tokens, size_t count, int3
     return forced;
 }
 
+/* Tokens 2 to 5 alone. */
+static size_t force_a_few(void *user, const int32_t *tokens, size_t count, int32_t *ids, size_t capacity)
+{
+    return count < 6 ? force_others(user, tokens, count, ids, capacity < 6 - count ? capacity : 6 - count)
+                     : 0;
+}
+
+/* Token 2, and behind it one that ends an answer. */
+static size_t force_an_end(void *user, const int32_t *tokens, size_t count, int32_t *ids, size_t capacity)
+{
+    const struct record *record = user;
+    (void)tokens;
+    if (count != 2 || capacity < 2)
+        return 0;
+    ids[0] = record->beside->ids[2];
+    ids[1] = 0;
+    while (!tokenizer_is_end(record->scheduler->tokenizer, ids[1]))
+        ids[1]++;
+    return 2;
+}
+
 static uint64_t steps_of(const struct salvo_scheduler *scheduler)
 {
     struct salvo_scheduler_counters counters = SALVO_SCHEDULER_COUNTERS_INIT;
@@ -328,6 +349,20 @@ static void forced_tokens_save_steps(void **state)
         assert_memory_equal(free_record.ids, record.ids, 12 * sizeof *record.ids);
         assert_int_equal(3, record.masks); /* tokens 0, 1 and 6 */
         assert_true((steps_of(scheduler) - free_steps) * 2 < free_steps);
+
+        /* The model chooses the tokens behind the forced ones, and no token that ends the answer is forced.
+         */
+        static const salvo_forced_function others[] = {force_a_few, force_an_end};
+        for (int i = 0; i < 2; i++) {
+            record_open(&record, scheduler, ids, 10, 12);
+            record.request.mask = count_masks;
+            record.request.forced = others[i];
+            record.beside = &free_record;
+            run_request(&record);
+            assert_int_equal(12, record.count);
+            assert_memory_equal(free_record.ids, record.ids, 12 * sizeof *record.ids);
+            assert_int_equal(i ? 11 : 8, record.masks);
+        }
         salvo_scheduler_close(scheduler);
         free(ids);
         fixture_close(&fixture);
@@ -368,19 +403,26 @@ static void quick_devices_decode_several_tokens_at_once(void **state)
     struct fixture fixture = scheduler_open_engine(made_model("llama-tiny", "Q8_0"), true, CONTEXT, 0);
     int32_t *ids = some_ids(EACH, fixture.vocabulary, 3), first_ids[MOST_TOKENS];
     scheduler_now = even_clock;
-    for (int is_slow = 0; is_slow < 2; is_slow++) {
+    static const uint64_t clocks[] = {1000, 200000, 5000000}; /* four tokens of the second in 2 ms */
+    for (int i = 0; i < 3; i++) {
         struct record record;
-        clock_step_ns = is_slow ? 5000000 : 1000;
+        const bool is_slow = i == 2;
+        clock_step_ns = clocks[i];
         struct salvo_scheduler *scheduler = open_scheduler(&fixture, 0);
         record_open(&record, scheduler, ids, EACH, MOST_TOKENS);
         run_request(&record);
         assert_int_equal(MOST_TOKENS, record.count);
         const uint64_t steps = scheduler_counters_now(scheduler).steps;
-        if (is_slow)
+        if (i)
             assert_memory_equal(first_ids, record.ids, sizeof first_ids);
         memcpy(first_ids, record.ids, sizeof first_ids);
         assert_int_equal(
             is_slow ? MOST_TOKENS : 1 + (MOST_TOKENS - 1 + MOST_AT_ONCE - 1) / MOST_AT_ONCE, steps);
+        record_open(&record, scheduler, ids, EACH, MOST_TOKENS); /* a step has one token of it */
+        record.request.logprobs = 1;
+        run_request(&record);
+        assert_int_equal(MOST_TOKENS, record.count);
+        assert_memory_equal(first_ids, record.ids, sizeof first_ids);
         salvo_scheduler_close(scheduler);
     }
     scheduler_now = real;

@@ -80,6 +80,7 @@ static void test_bad_bodies(void **state)
             "{" HI ",\"stream_options\":{\"include_usage\":1}}"},
         {API_CHAT, 400, "stop", "string", "{" HI ",\"stop\":1}"},
         {API_CHAT, 400, "stop", "string", "{" HI ",\"stop\":[\"a\",1]}"},
+        {API_CHAT, 400, "stop", "string", "{" HI ",\"stop\":\"a\\u0000b\"}"},
         {API_CHAT, 400, "max_tokens", "integer", "{" HI ",\"max_tokens\":\"5\"}"},
         {API_CHAT, 400, "max_tokens", "integer", "{" HI ",\"max_tokens\":-2}"},
         {API_CHAT, 400, "max_completion_tokens", "integer", "{" HI ",\"max_completion_tokens\":1.5}"},
