@@ -306,6 +306,24 @@ static void more_tokens_than_entries(void **state)
     fixture_close(&fixture);
 }
 
+/* Each change of a session's bias reaches the device, not only the first. */
+static void biases_that_change(void **state)
+{
+    (void)state;
+    struct fixture fixture = fixture_open(made_model("llama-tiny", "F32"), on_cuda);
+    set_greedy(fixture.session);
+    ASSERT_OK(salvo_session_feed(fixture.session, (const int32_t[]){1, 2}, 2));
+    for (int32_t id = 5; id < 8; id++) {
+        int32_t chosen = -1;
+        ASSERT_OK(salvo_session_next(fixture.session, &chosen)); /* chosen before the bias was set */
+        ASSERT_OK(salvo_session_set_bias(fixture.session, id, 1e4f * (float)id));
+        ASSERT_OK(salvo_session_feed(fixture.session, &chosen, 1));
+        ASSERT_OK(salvo_session_next(fixture.session, &chosen));
+        assert_int_equal(id, chosen);
+    }
+    fixture_close(&fixture);
+}
+
 static void embeddings(void **state)
 {
     (void)state;
@@ -667,6 +685,7 @@ int main(void)
         cmocka_unit_test(mixtures),
         cmocka_unit_test(runs_of_several_tokens),
         cmocka_unit_test(more_tokens_than_entries),
+        cmocka_unit_test(biases_that_change),
         cmocka_unit_test(copies),
         cmocka_unit_test(masks_and_logprobs),
         cmocka_unit_test(embeddings),
