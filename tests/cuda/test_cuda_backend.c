@@ -306,6 +306,34 @@ static void more_tokens_than_entries(void **state)
     fixture_close(&fixture);
 }
 
+/* A step that only chooses leaves the recurrent state as it is. */
+static void choices_behind_recurrent_tokens(void **state)
+{
+    (void)state;
+    enum { PROMPT = 6, TOKENS = 5 };
+    struct fixture fixture = fixture_open(made_model("rwkv7-tiny", "F32"), on_cuda);
+    int32_t *ids = some_ids(PROMPT, fixture.vocabulary, 8);
+    set_greedy(fixture.session);
+    int32_t *expected = continuation(fixture.session, ids, PROMPT, TOKENS);
+    ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, PROMPT - 1));
+    for (int i = 0; i < TOKENS; i++) {
+        const struct salvo_run runs[2] = {
+            {.session = fixture.session, .ids = ids + PROMPT - 1, .count = i == 0, .want = SALVO_WANT_LATER},
+            {.session = fixture.session}};
+        struct salvo_run_result result;
+        uint64_t steps[2];
+        for (int j = 0; j < 2; j++)
+            ASSERT_OK(salvo_engine_submit(fixture.engine, &runs[j], 1, sizeof *runs, &steps[j]));
+        for (int j = 0; j < 2; j++)
+            ASSERT_OK(salvo_engine_wait(fixture.engine, steps[j], &result, 1, sizeof result));
+        assert_int_equal(expected[i], result.id);
+    }
+    free(expected);
+    free(ids);
+    fixture_close(&fixture);
+}
+
 /* Each change of a session's bias reaches the device, not only the first. */
 static void biases_that_change(void **state)
 {
@@ -685,6 +713,7 @@ int main(void)
         cmocka_unit_test(mixtures),
         cmocka_unit_test(runs_of_several_tokens),
         cmocka_unit_test(more_tokens_than_entries),
+        cmocka_unit_test(choices_behind_recurrent_tokens),
         cmocka_unit_test(biases_that_change),
         cmocka_unit_test(copies),
         cmocka_unit_test(masks_and_logprobs),
