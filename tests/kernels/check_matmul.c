@@ -449,9 +449,9 @@ static void call_matmul(void *argument)
     struct bench_case *b = argument;
     bool offsets;
     unsigned group = quant_group(b->type, &offsets);
+    const size_t stride = (size_t)b->kernels->weight_tiles * TILE_ROWS;
     if (group)
-        b->kernels->matmul_q8(
-            b->tile, BENCH_K, group, offsets, b->q8, true, b->kernels->weight_tiles * TILE_ROWS, b->out);
+        b->kernels->matmul_q8(b->tile, BENCH_K, group, offsets, b->q8, true, stride, b->out);
     else
         b->kernels->matmul_float(b->floats, BENCH_K, b->x, true, b->out);
 }
