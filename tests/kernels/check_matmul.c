@@ -213,6 +213,8 @@ static void multiply_tile(const struct cpu_kernels *kernels, const struct q8_cas
     const size_t rows = kernels->weight_tiles * TILE_ROWS, tokens = kernels->tile_tokens;
     bool offsets;
     const unsigned group = quant_group(c->type, &offsets);
+    if (kernels->matmul_begin)
+        kernels->matmul_begin(group);
     if (cut) {
         kernels->matmul_q8(tile, cut, group, offsets, x, true, stride, out);
         tile.values += cut * rows;
@@ -224,6 +226,8 @@ static void multiply_tile(const struct cpu_kernels *kernels, const struct q8_cas
         x.half_sums += cut / 16 * tokens;
     }
     kernels->matmul_q8(tile, c->k - cut, group, offsets, x, cut == 0, stride, out);
+    if (kernels->matmul_end)
+        kernels->matmul_end();
 }
 
 /* Compares tile `index` with the same tile unpacked by the scalar table. */
@@ -450,9 +454,13 @@ static void call_matmul(void *argument)
     bool offsets;
     unsigned group = quant_group(b->type, &offsets);
     const size_t stride = (size_t)b->kernels->weight_tiles * TILE_ROWS;
-    if (group)
+    if (group) {
+        if (b->kernels->matmul_begin)
+            b->kernels->matmul_begin(group);
         b->kernels->matmul_q8(b->tile, BENCH_K, group, offsets, b->q8, true, stride, b->out);
-    else
+        if (b->kernels->matmul_end)
+            b->kernels->matmul_end();
+    } else
         b->kernels->matmul_float(b->floats, BENCH_K, b->x, true, b->out);
 }
 

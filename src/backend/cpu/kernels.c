@@ -72,6 +72,8 @@ static const struct cpu_kernels amx_kernels = {.name = "avx512-amx",
     .weight_tiles = 2,
     .least_tokens = 5,
     .matmul_q8 = amx_matmul_q8,
+    .matmul_begin = amx_matmul_begin,
+    .matmul_end = amx_matmul_end,
     ROW_KERNELS(avx512),
     RECURRENT_KERNELS(avx512),
     ATTEND_KERNELS(avx512)};

@@ -190,6 +190,10 @@ struct cpu_kernels {
     void (*matmul_q8)(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,
         bool first, size_t stride, float *out);
 
+    /* Enclose calls of matmul_q8 with one size of groups in a thread; NULL if nothing has to be prepared. */
+    void (*matmul_begin)(unsigned group);
+    void (*matmul_end)(void);
+
     /*
      * As matmul_q8 for the first two or four tokens of an activation tile of QUAD tokens, with packed tiles
      * that are unpacked in registers: out[token * tile_count * 8 + tile * 8 + row]. NULL if packed_tokens is

@@ -98,5 +98,7 @@ void neon_i8mm_matmul_q15(struct unpacked_tiles tile, size_t k, unsigned group, 
 /* With AMX; all other functions are those of avx512. */
 void amx_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,
     bool first, size_t stride, float *out);
+void amx_matmul_begin(unsigned group);
+void amx_matmul_end(void);
 
 #endif

@@ -194,6 +194,8 @@ static void multiply_rows_q8(struct executor *executor, const struct op *op, uin
     const uint32_t step = kernels->weight_tiles;
     bool offsets;
     const unsigned group = quant_group(weight->type, &offsets);
+    if (kernels->matmul_begin)
+        kernels->matmul_begin(group);
     for (size_t part = 0; part < k; part += K_PART) {
         size_t now = k - part < K_PART ? k - part : K_PART;
         const uint8_t *at =
@@ -209,6 +211,8 @@ static void multiply_rows_q8(struct executor *executor, const struct op *op, uin
                     stride, out + (size_t)i * TILE_ROWS);
         }
     }
+    if (kernels->matmul_end)
+        kernels->matmul_end();
 }
 
 static void multiply_rows_float(struct executor *executor, const struct op *op, uint32_t tile, uint32_t first,
