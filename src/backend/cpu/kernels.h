@@ -166,9 +166,10 @@ struct cpu_kernels {
     const char *name; /* "scalar", "neon-dotprod", "neon-i8mm", "avx2", "avx512-vnni", "avx512-amx" */
 
     /* The shape of matmul_q8: QUAD tokens by one tile, or WIDE_TOKENS tokens by two. Fewer than
-     * `least_tokens` tokens behind the full tiles of WIDE_TOKENS are faster one by one. Up to `packed_tokens`
-     * tokens (for formats with blocks of 256 up to QUAD) are faster with matmul_packed; 0: never. */
-    unsigned tile_tokens, weight_tiles, least_tokens, packed_tokens;
+     * `least_tokens` tokens behind the full tiles of WIDE_TOKENS are faster one by one. Steps of up to
+     * `packed_tokens` tokens are faster with matmul_packed, of up to `packed_large_tokens`, at least QUAD,
+     * for formats with blocks of 256; 0: never. */
+    unsigned tile_tokens, weight_tiles, least_tokens, packed_tokens, packed_large_tokens;
 
     /* Rounds token t of a tile of `width` tokens to `terms` terms, at most those of the tile; k is a
      * multiple of 32. */
@@ -195,9 +196,8 @@ struct cpu_kernels {
     void (*matmul_end)(void);
 
     /*
-     * As matmul_q8 for the first two or four tokens of an activation tile of QUAD tokens, with packed tiles
-     * that are unpacked in registers: out[token * tile_count * 8 + tile * 8 + row]. NULL if packed_tokens is
-     * 0.
+     * As matmul_q8 for the first two or four tokens of an activation tile, with packed tiles that are
+     * unpacked in registers: out[token * tile_count * 8 + tile * 8 + row]. NULL if packed_tokens is 0.
      */
     void (*matmul_packed[TYPE_LIMIT])(
         const uint8_t *tiles, size_t tile_count, size_t k, struct q8_tile x, unsigned tokens, float *out);

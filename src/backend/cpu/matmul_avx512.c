@@ -114,3 +114,93 @@ INLINE void matmul_q8_tile(struct unpacked_tiles tile, size_t k, const unsigned 
 
 #define WIDE_TILES
 #include "backend/cpu/matmul_template.h"
+
+/* ---- Two or four tokens with packed tiles, unpacked in registers ---- */
+
+/* For two tokens the sums of 8 rows: [row][token]. */
+INLINE __m512i join_tokens(__m512i first, __m512i second)
+{
+    const __mmask16 odd = 0xAAAA;
+    return _mm512_add_epi32(_mm512_mask_shuffle_epi32(first, odd, second, _MM_PERM_CCAA),
+        _mm512_mask_shuffle_epi32(_mm512_srli_epi64(first, 32), odd, second, _MM_PERM_DDBB));
+}
+
+/* As codes_dot, before the two sums of a row are added. */
+INLINE __m512i packed_dot(
+    const bytes *codes, const int8_t *x, const unsigned octets, const unsigned terms, __m512i excess)
+{
+    __m512i sums = _mm512_setzero_si512();
+    UNROLL
+    for (unsigned term = 0; term < terms; term++) {
+        sums = _mm512_sub_epi32(_mm512_slli_epi32(sums, TERM_BITS), excess);
+        UNROLL
+        for (unsigned o = 0; o < octets; o++) {
+            bytes everywhere = _mm512_set1_epi64((long long)load_octet(x + term * GROUP + o * OCTET));
+            sums = _mm512_dpbusd_epi32(sums, everywhere ^ bytes_all(0x80), codes[o]);
+        }
+    }
+    return sums;
+}
+
+/* Eight values, one per row, each for two tokens. */
+INLINE __m512 both_tokens(vec8 level)
+{
+    return _mm512_permutexvar_ps(
+        _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0), _mm512_castps256_ps512(level));
+}
+
+/* The values of two tokens, for all rows. */
+INLINE __m512 all_rows(const float *pair)
+{
+    return _mm512_castsi512_ps(_mm512_set1_epi64((long long)load_octet((const int8_t *)pair)));
+}
+
+/* One tile times `pairs` pairs of tokens; the rows of `out` are `stride` floats apart. */
+INLINE void multiply_packed(enum tensor_type type, const unsigned terms, const unsigned pairs,
+    const uint8_t *block, size_t k, struct q8_tile x, size_t stride, float *out)
+{
+    const struct tile_format f = tile_formats[type];
+    const unsigned groups = tile_block_elements(f) / 32, halves = 32 / f.group, octets = 4 / halves;
+    __m512 sums[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (size_t first = 0; first < k / 32; first += groups, block += tile_block_bytes(f)) {
+        prefetch_block(block, tile_block_bytes(f));
+        const struct levels levels = block_levels(f, block);
+        for (size_t i = 0; i < groups; i++) {
+            const size_t g = first + i;
+            const struct codes codes = load_codes(f, block + tile_codes_at(f) + i * tile_code_bytes(f));
+            UNROLL
+            for (unsigned half = 0; half < halves; half++) {
+                const bytes *part = codes.v + half * octets;
+                const int8_t *tokens = x.values + g * WIDE_TOKENS * terms * GROUP + half * 16;
+                const struct levels group = group_levels(f, block, levels, i * halves + half);
+                const __m512 scale = both_tokens(group.scale), offset = both_tokens(group.offset);
+                const float *x_sums =
+                    halves == 1 ? x.sums + g * WIDE_TOKENS : x.half_sums + (g * 2 + half) * WIDE_TOKENS;
+                __m512i excess = _mm512_setzero_si512();
+                UNROLL
+                for (unsigned o = 0; o < octets; o++)
+                    excess = _mm512_dpbusd_epi32(excess, bytes_all(0x80), part[o]);
+                UNROLL
+                for (unsigned p = 0; p < pairs; p++) {
+                    const int8_t *pair = tokens + (size_t)p * 2 * terms * GROUP;
+                    const __m512i dot = join_tokens(packed_dot(part, pair, octets, terms, excess),
+                        packed_dot(part, pair + terms * GROUP, octets, terms, excess));
+                    sums[p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot),
+                        _mm512_mul_ps(scale, all_rows(x.scales + g * WIDE_TOKENS + p * 2)), sums[p]);
+                    if (f.offsets)
+                        sums[p] = _mm512_fmadd_ps(offset, all_rows(x_sums + p * 2), sums[p]);
+                }
+            }
+        }
+    }
+    UNROLL
+    for (unsigned p = 0; p < pairs; p++) {
+        const __m512i even = _mm512_castps_si512(sums[p]), odd = _mm512_srli_epi64(even, 32);
+        vec8_store(_mm256_castsi256_ps(_mm512_cvtepi64_epi32(even)), out + p * 2 * stride);
+        vec8_store(_mm256_castsi256_ps(_mm512_cvtepi64_epi32(odd)), out + (p * 2 + 1) * stride);
+    }
+}
+
+#include "backend/cpu/matmul_packed.h"
+
+FOR_QUANTISED_TYPES(DEFINE_MATMUL_PACKED, avx512)

@@ -98,7 +98,7 @@ INLINE void levels_twice(vec8 level, float32x4_t out[PAIRS])
 }
 
 /* One tile times `pairs` pairs of tokens; the rows of `out` are `stride` floats apart. */
-INLINE void multiply_packed(enum tensor_type type, const unsigned terms, const unsigned pairs,
+INLINE void multiply_pairs(enum tensor_type type, const unsigned terms, const unsigned pairs,
     const uint8_t *block, size_t k, struct q8_tile x, size_t stride, float *out)
 {
     const struct tile_format f = tile_formats[type];
@@ -141,32 +141,16 @@ INLINE void multiply_packed(enum tensor_type type, const unsigned terms, const u
 }
 
 /* With two terms, four tokens at once need more registers than there are. */
-INLINE void matmul_packed(enum tensor_type type, const uint8_t *tiles, size_t tile_count, size_t k,
-    struct q8_tile x, unsigned tokens, float *out)
+INLINE void multiply_packed(enum tensor_type type, const unsigned terms, const unsigned pairs,
+    const uint8_t *block, size_t k, struct q8_tile x, size_t stride, float *out)
 {
-    const size_t tile_bytes =
-                     k / tile_block_elements(tile_formats[type]) * tile_block_bytes(tile_formats[type]),
-                 stride = tile_count * TILE_ROWS;
     const struct q8_tile last_two = {x.values + 16, x.scales + 2, x.sums + 2, x.half_sums + 2, x.terms};
-    for (size_t tile = 0; tile < tile_count; tile++, tiles += tile_bytes, out += TILE_ROWS) {
-        if (x.terms == 1 && tokens > 2) {
-            multiply_packed(type, 1, 2, tiles, k, x, stride, out);
-        } else if (x.terms == 1) {
-            multiply_packed(type, 1, 1, tiles, k, x, stride, out);
-        } else {
-            multiply_packed(type, 2, 1, tiles, k, x, stride, out);
-            if (tokens > 2)
-                multiply_packed(type, 2, 1, tiles, k, last_two, stride, out + 2 * stride);
-        }
-    }
+    multiply_pairs(type, terms, terms == 2 ? 1 : pairs, block, k, x, stride, out);
+    if (terms == 2 && pairs == 2)
+        multiply_pairs(type, 2, 1, block, k, last_two, stride, out + 2 * stride);
 }
 
-#define DEFINE_MATMUL_PACKED(isa, type)                                                                   \
-    void isa##_matmul_packed_##type(                                                                      \
-        const uint8_t *tiles, size_t tile_count, size_t k, struct q8_tile x, unsigned tokens, float *out) \
-    {                                                                                                     \
-        matmul_packed(TYPE_##type, tiles, tile_count, k, x, tokens, out);                                 \
-    }
+#include "backend/cpu/matmul_packed.h"
 
 FOR_QUANTISED_TYPES(DEFINE_MATMUL_PACKED, neon_i8mm)
 

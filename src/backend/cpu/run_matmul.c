@@ -1,8 +1,9 @@
 /*
  * Matmul groups. Four or eight rows are multiplied together with a tile that is unpacked once. Rows that do
  * not fill such a tile are multiplied one by one with packed tiles, which costs less than computing the
- * missing rows. In steps with few rows, matmul_packed multiplies two or four at once with packed tiles. All
- * add in the same order, so the results of a row do not depend on the rows beside it.
+ * missing rows. In steps with few rows, matmul_packed multiplies two or four at once with packed tiles,
+ * which are unpacked in registers. All add in the same order, so the results of a row do not depend on the
+ * rows beside it.
  */
 #include "backend/cpu/executor.h"
 
@@ -232,6 +233,19 @@ static void multiply_rows_float(struct executor *executor, const struct op *op, 
     }
 }
 
+/* The activation tile of row `first`, a multiple of QUAD, from that row on. */
+static struct q8_tile tokens_from(const struct executor *executor, const struct op *op, uint32_t first)
+{
+    const uint32_t width = executor->kernels->tile_tokens, skipped = first % width;
+    struct q8_tile x = tokens_tile(executor, op->matmul.fine, op->rows, first - skipped,
+        executor->program->buffers[op->inputs[0]].columns, 0);
+    x.values += skipped * q8_steps(x.terms, width).token;
+    x.scales += skipped;
+    x.sums += skipped;
+    x.half_sums += skipped;
+    return x;
+}
+
 /* At most QUAD rows of one activation tile, and at most TILES_AT_ONCE tiles. */
 static void work_on_packed_tiles(struct executor *executor, const struct group *group, const struct op *op,
     uint32_t tile, uint32_t count, uint32_t first, uint32_t end, uint32_t thread)
@@ -243,9 +257,7 @@ static void work_on_packed_tiles(struct executor *executor, const struct group *
         const struct program_buffer *weight = &executor->program->buffers[matrix->inputs[0]];
         const struct weight *packed = &executor->weights[matrix->inputs[0]];
         executor->kernels->matmul_packed[weight->type](packed->tiles + tile * packed->tile_bytes, count,
-            weight->columns,
-            tokens_tile(executor, matrix->matmul.fine, matrix->rows, first, weight->columns, 0),
-            end - first > 2 ? QUAD : 2, sums[i]);
+            weight->columns, tokens_from(executor, matrix, first), end - first > 2 ? QUAD : 2, sums[i]);
     }
     finish_tiles(executor, group, op, tile, count, sums, (size_t)count * TILE_ROWS, first, end, thread);
 }
@@ -291,11 +303,9 @@ static bool uses_packed(
     const struct executor *executor, const struct group *group, const struct op *op, uint32_t tiled_end)
 {
     const enum tensor_type type = executor->program->buffers[op->inputs[0]].type;
-    const uint32_t most = executor->kernels->packed_tokens;
-    if (group->rounding != ROUNDING_Q8)
-        return false;
-    /* Formats with two levels of scales take longer to unpack: once for each tile of tokens is enough. */
-    return tiled_end <= (tensor_type_info(type)->block_elements > GROUP && most > QUAD ? QUAD : most);
+    return group->rounding == ROUNDING_Q8 && tiled_end <= (tensor_type_info(type)->block_elements > GROUP
+                                                                  ? executor->kernels->packed_large_tokens
+                                                                  : executor->kernels->packed_tokens);
 }
 
 static void work_on_rows(struct executor *executor, const struct group *group, const struct op *op,

@@ -173,8 +173,12 @@ uint32_t tiled_rows(const struct executor *executor, uint32_t live, enum roundin
 {
     if (rounding != ROUNDING_Q8)
         return live % OCTET < 4 ? live / OCTET * OCTET : live;
-    if (executor->kernels->tile_tokens == WIDE_TOKENS)
-        return live % WIDE_TOKENS < executor->kernels->least_tokens ? live / WIDE_TOKENS * WIDE_TOKENS : live;
+    if (executor->kernels->tile_tokens == WIDE_TOKENS) {
+        const bool is_packed = live > 1 && live <= executor->kernels->packed_tokens;
+        return live % WIDE_TOKENS >= executor->kernels->least_tokens || is_packed
+                   ? live
+                   : live / WIDE_TOKENS * WIDE_TOKENS;
+    }
     if (executor->kernels->packed_tokens)
         return live % QUAD == 1 ? live - 1 : live;
     return live % QUAD == 3 && live > QUAD ? live : live / QUAD * QUAD;
@@ -200,8 +204,8 @@ static void round_row(struct executor *executor, const struct group *group, uint
     }
 }
 
-/* Rows between the last live one and the end of its tile are zeros: computed, never stored. */
-static void pad_tile(struct executor *executor, const struct group *group, uint32_t live)
+/* Rows between the last live one and the end of its tile, `end`, are zeros: computed, never stored. */
+static void pad_tile(struct executor *executor, const struct group *group, uint32_t live, uint32_t end)
 {
     const size_t k = executor->program->buffers[group->rounded_inputs[0]].columns;
     if (group->rounding == ROUNDING_Q8) {
@@ -212,7 +216,7 @@ static void pad_tile(struct executor *executor, const struct group *group, uint3
         for (size_t g = 0; g < k / GROUP; g++) {
             const struct q8_tile part = {q8.values + g * GROUP * width * q8.terms, q8.scales + g * width,
                 q8.sums + g * width, q8.half_sums + g * 2 * width, q8.terms};
-            for (size_t t = live % width; t < width; t++)
+            for (size_t t = live % width; t < live % width + (end - live); t++)
                 executor->kernels->round_q8(zeros, GROUP, q8.terms, part, width, t);
         }
     } else {
@@ -250,8 +254,8 @@ void rows_work(struct executor *executor, const struct group *group, uint32_t ta
             round_row(executor, group, row, row >= tiled_end);
     }
     const bool integers = group->rounding == ROUNDING_Q8;
-    const uint32_t width = integers ? executor->kernels->tile_tokens : OCTET;
-    const bool is_pair = integers && executor->kernels->packed_tokens && live == 2; /* of matmul_packed */
-    if (group->rounded_count && end == live && tiled_end == live && live % width && !is_pair)
-        pad_tile(executor, group, live);
+    const bool is_packed = integers && executor->kernels->packed_tokens && live <= QUAD;
+    const uint32_t width = is_packed ? 2 : integers ? executor->kernels->tile_tokens : OCTET;
+    if (group->rounded_count && end == live && tiled_end == live && live % width)
+        pad_tile(executor, group, live, live + width - live % width);
 }

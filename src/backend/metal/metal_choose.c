@@ -77,7 +77,7 @@ static enum salvo_status choose_shape(struct compiling *compiling, const struct 
         }
     }
     for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++) {
-        double seconds;
+        double seconds = 0;
         TRY(try_shape(compiling, op, fusion, candidates[i], &seconds));
         if (i == 0 || seconds < least) {
             least = seconds;
