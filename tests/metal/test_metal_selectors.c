@@ -1,6 +1,6 @@
 /* Methods of Metal that are missing or have other types: an error names them. Each is tried in a process of
  * its own, because devices are found once. */
-#include "backend/metal/objc.h"
+#include "backend/metal/metal_device.h"
 #include "metal/find_fake_metal.h"
 
 #include <stdio.h>
@@ -71,11 +71,33 @@ static void a_method_of_other_types_is_named(void **state)
         check_in_child(selectors[i], false, false);
 }
 
+/* A device without what the kernels need is not one of the devices; the reason names it. */
+static void a_device_that_cannot_be_used_is_named(void **state)
+{
+    (void)state;
+    static const char *const lacks[] = {"unified memory", "simdgroup matrices"};
+    for (int i = 0; i < 2; i++) {
+        int result;
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            *(i ? &fake_metal()->is_apple7 : &fake_metal()->has_unified_memory) = 0;
+            const bool is_found = metal_device_count() != 0;
+            const char *why = metal_unusable(0);
+            _exit(!is_found && why && strstr(why, "Emulated Apple GPU") && strstr(why, lacks[i]) ? 0 : 1);
+        }
+        assert_int_equal(child, waitpid(child, &result, 0));
+        if (!WIFEXITED(result) || WEXITSTATUS(result) != 0)
+            fail_msg("a device without %s", lacks[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_method_that_is_missing_is_named),
         cmocka_unit_test(a_method_of_other_types_is_named),
+        cmocka_unit_test(a_device_that_cannot_be_used_is_named),
     };
     return RUN_CHOSEN_TESTS(tests, NULL);
 }
