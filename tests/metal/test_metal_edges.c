@@ -47,26 +47,41 @@ static void check_behind(const char *path, uint32_t positions)
     fixture_close(&cpu);
 }
 
+/* The same for a model of a known shape with another window, or with heads of which a part rotates. */
+static void check_changed(const char *name, uint32_t window, uint32_t rope_dimensions, uint32_t positions)
+{
+    char path[160];
+    const struct model_shape *known = model_shapes;
+    const struct model_mix *mix = model_mixes;
+    while (strcmp(known->name, name) != 0)
+        known++;
+    while (strcmp(mix->name, "F32") != 0)
+        mix++;
+    struct model_shape shape = *known;
+    shape.window = window;
+    shape.rope_dimensions = rope_dimensions;
+    shape.context = 1024;
+    snprintf(path, sizeof path, "%s.changed", made_model(name, "F32"));
+    ASSERT_OK(model_write(&shape, mix, path, 1));
+    check_behind(path, positions);
+    unlink(path);
+}
+
 /* From 2048 positions on each of the threadgroups that share a head takes more than 128; with a window the
  * first of them does not begin at position 0. */
 static void attention_is_shared_in_long_contexts_and_windows(void **state)
 {
     (void)state;
-    char path[160];
     check_behind(made_model("llama-long", "F32"), 16 * METAL_PART_POSITIONS + 100);
-    const struct model_shape *known = model_shapes;
-    const struct model_mix *mix = model_mixes;
-    while (strcmp(known->name, "gemma2-tiny") != 0)
-        known++;
-    while (strcmp(mix->name, "F32") != 0)
-        mix++;
-    struct model_shape shape = *known;
-    shape.window = METAL_SPLIT_POSITIONS + 50;
-    shape.context = 1024;
-    snprintf(path, sizeof path, "%s.window", made_model("gemma2-tiny", "F32"));
-    ASSERT_OK(model_write(&shape, mix, path, 1));
-    check_behind(path, 3 * METAL_SPLIT_POSITIONS);
-    unlink(path);
+    check_changed("gemma2-tiny", METAL_SPLIT_POSITIONS + 50, 0, 3 * METAL_SPLIT_POSITIONS);
+}
+
+/* Pairs of neighbours, and of halves. */
+static void a_part_of_each_head_rotates(void **state)
+{
+    (void)state;
+    check_changed("llama-odd", 0, 14, 5);
+    check_changed("gemma2-tiny", 4, 10, 5);
 }
 
 /* The id that is chosen behind `ids` by a greedy session: 7, which is there three times, has a bias of 1000,
@@ -252,6 +267,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_is_shared_in_long_contexts_and_windows),
+        cmocka_unit_test(a_part_of_each_head_rotates),
         cmocka_unit_test(penalties_count_repeated_ids_once_each),
         cmocka_unit_test(nan_never_wins),
         cmocka_unit_test(unlikely_ids_are_chosen_too),
