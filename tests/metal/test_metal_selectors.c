@@ -3,6 +3,7 @@
 #include "backend/metal/metal_device.h"
 #include "metal/find_fake_metal.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -92,9 +93,48 @@ static void a_device_that_cannot_be_used_is_named(void **state)
     }
 }
 
+enum { THREADS = 8 };
+
+static pthread_barrier_t start;
+
+static void *count_devices(void *out)
+{
+    pthread_barrier_wait(&start);
+    *(uint32_t *)out = metal_device_count();
+    return NULL;
+}
+
+/* Engines of several threads find the same devices, whichever is the first to look. */
+static bool threads_find_one_device(void)
+{
+    pthread_t threads[THREADS];
+    uint32_t counts[THREADS];
+    bool same = pthread_barrier_init(&start, NULL, THREADS) == 0;
+    for (int i = 0; i < THREADS; i++)
+        same = pthread_create(&threads[i], NULL, count_devices, &counts[i]) == 0 && same;
+    for (int i = 0; i < THREADS; i++)
+        same = pthread_join(threads[i], NULL) == 0 && counts[i] == 1 && same;
+    return same;
+}
+
+static void devices_are_found_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        int result;
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0)
+            _exit(threads_find_one_device() ? 0 : 1);
+        assert_int_equal(child, waitpid(child, &result, 0));
+        assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(devices_are_found_once),
         cmocka_unit_test(a_method_that_is_missing_is_named),
         cmocka_unit_test(a_method_of_other_types_is_named),
         cmocka_unit_test(a_device_that_cannot_be_used_is_named),
