@@ -1,5 +1,6 @@
-/* The Metal backend at its limits: long contexts, penalties of repeated ids, logits that are NaN, unlikely
- * ids, devices whose buffers, memory or pipelines are too small. */
+/* The Metal backend at its limits: long and full contexts, penalties of repeated ids, logits that are NaN,
+ * unlikely ids, engines and sessions that are closed while steps run, devices whose buffers, memory or
+ * pipelines are too small. */
 #include "backend/metal/metal_executor.h"
 #include "metal/find_fake_metal.h"
 #include "model_plan.h"
@@ -206,6 +207,103 @@ static void an_ended_step_has_no_rows(void **state)
     fixture_close(&fixture);
 }
 
+/* Steps that nobody waits for, of two sessions of which one is closed first. */
+static void an_engine_is_closed_while_its_steps_run(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-mini", "rwkv7-mini"};
+    const int32_t ids[] = {5, 6, 7};
+    for (int i = 0; i < 4; i++) {
+        struct fixture fixture = fixture_open(made_model(shapes[i % 2], "Q8_0"), metal_options(2));
+        struct salvo_session *other;
+        int32_t chosen[4][6];
+        uint64_t step;
+        ASSERT_OK(salvo_session_open(fixture.engine, &other));
+        struct salvo_run runs[2] = {{.session = fixture.session, .tokens = 6, .chosen_ids = chosen[0]},
+            {.session = other, .tokens = 6, .chosen_ids = chosen[1]}};
+        for (int j = 0; j < 2; j++) {
+            set_greedy(runs[j].session);
+            ASSERT_OK(salvo_session_feed(runs[j].session, ids, 3));
+        }
+        ASSERT_OK(salvo_engine_submit(fixture.engine, runs, 2, sizeof *runs, &step));
+        for (int j = 0; j < 2; j++)
+            runs[j].chosen_ids = chosen[2 + j];
+        ASSERT_OK(salvo_engine_submit(fixture.engine, runs, i < 2 ? 1 : 2, sizeof *runs, &step));
+        if (i < 2)
+            salvo_session_cancel(other);
+        salvo_session_close(other);
+        fixture_close(&fixture);
+    }
+    assert_int_equal(0, fake_metal()->violations);
+}
+
+/* A session that is closed leaves the ids of the others as they are, and so does the one that takes its
+ * place. */
+static void a_session_is_closed_while_another_decodes(void **state)
+{
+    (void)state;
+    enum { COUNT = 6 };
+    const int32_t ids[] = {5, 6, 7, 8};
+    struct fixture fixture = fixture_open(made_model("llama-mini", "F32"), metal_options(2));
+    struct salvo_session *other;
+    struct salvo_run_result results[2];
+    int32_t chosen[2][COUNT];
+    uint64_t step;
+    set_greedy(fixture.session);
+    int32_t *expected = continuation(fixture.session, ids, 4, COUNT + 1);
+    ASSERT_OK(salvo_session_rollback(fixture.session, 0));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 4));
+    ASSERT_OK(salvo_session_open(fixture.engine, &other));
+    set_greedy(other);
+    free(continuation(other, ids + 1, 3, 2));
+    const struct salvo_run runs[2] = {{.session = fixture.session, .tokens = COUNT, .chosen_ids = chosen[0]},
+        {.session = other, .tokens = COUNT, .chosen_ids = chosen[1]}};
+    ASSERT_OK(salvo_engine_submit(fixture.engine, runs, 2, sizeof *runs, &step));
+    salvo_session_close(other);
+    ASSERT_OK(salvo_session_open(fixture.engine, &other));
+    ASSERT_OK(salvo_session_copy(other, fixture.session));
+    ASSERT_OK(salvo_engine_wait(fixture.engine, step, results, 2, sizeof *results));
+    for (uint32_t i = 0; i < results[0].id_count; i++)
+        assert_int_equal(expected[i + 1], chosen[0][i]); /* feeding chose the first */
+    const uint32_t position = salvo_session_position(other);
+    assert_memory_equal(ids, salvo_session_tokens(other), sizeof ids);
+    assert_memory_equal(expected, salvo_session_tokens(other) + 4, (position - 4) * sizeof *expected);
+    free(expected);
+    salvo_session_close(other);
+    fixture_close(&fixture);
+}
+
+/* A prompt as long as the context, of one id and of more, in batches of one and of all. */
+static void a_prompt_fills_its_context(void **state)
+{
+    (void)state;
+    static const uint32_t contexts[] = {1, 2, 33};
+    for (int i = 0; i < 6; i++) {
+        struct fixture fixtures[2];
+        const uint32_t count = contexts[i / 2];
+        int32_t id;
+        for (int j = 0; j < 2; j++) {
+            struct salvo_engine_options options = metal_options(1);
+            options.backend = j ? "cpu" : "metal";
+            options.context = count;
+            options.batch = i % 2 ? count : 1;
+            fixtures[j] = fixture_open(made_model("llama-odd", "F32"), options);
+            int32_t *ids = some_ids(count + 1, fixtures[j].vocabulary, 3);
+            set_greedy(fixtures[j].session);
+            ASSERT_OK(salvo_session_feed(fixtures[j].session, ids, count));
+            assert_int_equal(SALVO_ERROR_CONTEXT, salvo_session_feed(fixtures[j].session, ids, 1));
+            assert_int_equal(SALVO_ERROR_CONTEXT, salvo_session_next(fixtures[j].session, &id));
+            free(ids);
+        }
+        const double divergence = divergence_of(salvo_session_logits(fixtures[1].session),
+            salvo_session_logits(fixtures[0].session), fixtures[0].vocabulary);
+        print_message("%u tokens: KL divergence %g\n", count, divergence);
+        assert_true(divergence < 1e-9);
+        fixture_close(&fixtures[0]);
+        fixture_close(&fixtures[1]);
+    }
+}
+
 static void check_refused(const char *path, enum salvo_status expected, const char *text)
 {
     const struct salvo_engine_options options = metal_options(1);
@@ -272,6 +370,9 @@ int main(void)
         cmocka_unit_test(nan_never_wins),
         cmocka_unit_test(unlikely_ids_are_chosen_too),
         cmocka_unit_test(an_ended_step_has_no_rows),
+        cmocka_unit_test(an_engine_is_closed_while_its_steps_run),
+        cmocka_unit_test(a_session_is_closed_while_another_decodes),
+        cmocka_unit_test(a_prompt_fills_its_context),
         cmocka_unit_test(memory_up_to_the_working_set_is_enough),
         cmocka_unit_test(what_no_buffer_has_room_for_is_refused),
         cmocka_unit_test(pipelines_that_are_too_small_are_refused),
