@@ -104,6 +104,7 @@ soak: ## hours: 10000 requests on each scheduler and from Python, a thousand tur
 	ASAN_OPTIONS=detect_leaks=0 build-asan/$(SHAPES) --backend cpu --count 500
 	SALVO_CUDA_LIBRARY=build/tests/cuda/libfake-cuda.so build/$(SHAPES) --backend cuda --count 300
 	SALVO_METAL_LIBRARY=build/tests/metal/libfake-metal.so build/tests/metal/test_metal_long
+	SALVO_METAL_LIBRARY=build/tests/metal/libfake-metal.so build/$(SHAPES) --backend metal --count 40
 	build/$(SHAPES) --backend vulkan --count 40
 	SALVO_VULKAN_DISABLE=processor build/$(SHAPES) --backend vulkan --count 10
 	@$(MAKE) fuzz FUZZ_SECONDS=1800

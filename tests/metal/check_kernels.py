@@ -1,6 +1,6 @@
 """The kernels of the Metal backend as source: constructs that MSL does not have, indices of arguments, address spaces.
 
-check_kernels.py SOURCE CLANG: SOURCE is the root of the tree."""
+check_kernels.py SOURCE CLANG KERNELS: SOURCE is the root of the tree, KERNELS the source that the program contains."""
 import pathlib
 import re
 import subprocess
@@ -8,9 +8,9 @@ import sys
 import tempfile
 import unittest
 
-SOURCE, CLANG = pathlib.Path(sys.argv[1]), sys.argv[2]
+SOURCE, CLANG, KERNELS = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
 SHADERS = SOURCE / "src/backend/metal/shaders"
-ORDER = re.search(r"foreach\(name ([\w ]+)\)", (SHADERS.parent / "CMakeLists.txt").read_text()).group(1).split()
+ORDER = ["start"] + re.search(r"foreach\(name ([\w ]+)\)", (SHADERS.parent / "CMakeLists.txt").read_text()).group(1).split()
 
 # C++ that clang accepts and the Metal Shading Language does not, and constructors that this header does not have.
 REFUSED = {
@@ -22,7 +22,30 @@ REFUSED = {
     r"\b(malloc|free|memcpy|printf|assert)\s*\(": "there is no C library",
     r"#include\s+\"": "one source without files beside it",
     r"\blong long\b": "there is no long long",
+    r"(?<![\w.])(\d+\.\d*|\d+(?=e)|\.\d+)(e[+-]?\d+)?(?![\w.])": "C++ computes with a double, MSL with a float",
 }
+
+# A pointer or a reference to a type that is no parameter of a template, and what must precede the type.
+POINTER = re.compile(r"\b(float|half|bool|void|u?(?:char|short|int|long)|step_header|step_run|device_sampler|sampling|rope_angle|"
+                     r"projected_matrix|simdgroup_float8x8|\w+_arguments)\s*(const\s*)?[*&]\s*[\w)(]")
+ADDRESS_SPACE = re.compile(r"\b(device|constant|threadgroup|thread|FOR_HOST)\s+(const\s+)?$")
+
+# Names of the namespace metal, all of which kernels see. A type or a function of the same name is ambiguous to the compiler.
+OF_METAL = set("""
+access address array array_ref atomic atomic_bool atomic_float atomic_int atomic_uint atomic_ulong bfloat bias border_color command_buffer
+compare_func component compute_command coord depth2d depth2d_array depth2d_ms depthcube depthcube_array filter gradient2d gradient3d
+gradientcube half imageblock integral_constant interpolant intersection_params intersector level lod_clamp mag_filter matrix max_anisotropy
+mem_flags memory_order mesh min_filter min_lod_clamp mip_filter numeric_limits packed_vec patch_control_point quad_vote r_address ray
+reduction render_command s_address sampler simd_vote simdgroup_matrix t_address texture1d texture1d_array texture2d texture2d_array
+texture2d_ms texture3d texture_buffer texturecube texturecube_array thread_scope uniform vec
+abs absdiff acos acosh addsat all any as_type asin asinh atan atan2 atanh ceil clamp clz copysign cos cosh cospi cross ctz determinant
+distance distance_squared divide dot exp exp10 exp2 extract_bits fabs faceforward fast fdim floor fma fmax fmax3 fmedian3 fmin fmin3 fmod
+fract frexp hadd ilogb insert_bits isfinite isinf isnan isnormal isordered isunordered ldexp length length_squared log log10 log2 mad24
+madhi madsat make_filled_simdgroup_matrix max max3 median3 min min3 mix modf mul24 mulhi nextafter normalize popcount pow powr precise
+reflect refract reverse_bits rhadd rint rotate round rsqrt saturate select sign signbit sin sincos sinh sinpi smoothstep sqrt step subsat
+tan tanh tanpi transpose trunc
+""".split())
+DEFINITION = re.compile(r"^(?:template <[^>]*>\s*)?(?:struct (\w+) \{|inline [\w \t*&]*?[\s*&](\w+)\(|constant \w+ (\w+)\b)", re.M)
 
 
 def code_of(text):
@@ -30,14 +53,18 @@ def code_of(text):
 
 
 def refusals(text):
-    return [f"{why}: {found.group(0)}" for pattern, why in REFUSED.items() for found in re.finditer(pattern, code_of(text))]
+    text = code_of(text)
+    return ([f"{why}: {found.group(0)}" for pattern, why in REFUSED.items() for found in re.finditer(pattern, text)] +
+            [f"no address space: {found.group(0)}" for found in POINTER.finditer(text)
+             if not ADDRESS_SPACE.search(text[max(0, found.start() - 30):found.start()])] +
+            [f"a name of Metal: {name}" for names in DEFINITION.findall(text) for name in names if name in OF_METAL])
 
 
-def compiles(extra="", options=()):
+def compiles(extra="", options=(), source=None):
     files = "".join(f'#include "backend/metal/shaders/{name}.metal"\n' for name in ORDER)
     command = [CLANG, "-std=c++17", "-fsyntax-only", "-fsigned-char", "-DMSL_ADDRESS_SPACES", *options, "-Wno-everything", "-x", "c++",
                f"-I{SOURCE}/tests/metal/fake/headers", f"-I{SOURCE}/tests", f"-I{SOURCE}/src", "-"]
-    source = f'#include <metal_stdlib>\n#include "backend/metal/metal_shared.h"\n{files}{extra}'
+    source = source or f'#include <metal_stdlib>\n#include "backend/metal/metal_shared.h"\n{files}{extra}'
     result = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
     return result.returncode == 0, result.stderr
 
@@ -49,9 +76,13 @@ class Kernels(unittest.TestCase):
             self.assertEqual(refusals(path.read_text()), [], path.name)
 
     def test_what_the_lint_refuses(self):
-        for line in ("double x;", "static int x;", "float4(1, 2, 3, 4)", 'auto f = [&](int x) {', 'std::min(1, 2)', '#include "a.h"'):
+        for line in ("double x;", "static int x;", "float4(1, 2, 3, 4)", 'auto f = [&](int x) {', 'std::min(1, 2)', '#include "a.h"',
+                     "x * 0.5", "1e-5 * x", ".5", "inline void set(float *x)", "const step_run &run", "(ushort *)bytes",
+                     "struct sampler {", "inline float mix(float a, float b)", "constant float bias[2] = {0, 1};"):
             self.assertTrue(refusals(line), line)
-        self.assertEqual(refusals("/* static double */ float x;"), [])
+        for line in ("/* static double */ float x;", "x * 0.5f + 1e-5f / 720", "inline device uint *words(device step_header *step)",
+                     "kernel void rotate(constant rope_arguments &arguments", "thread const float *own = &x;", "device const float *bias"):
+            self.assertEqual(refusals(line), [], line)
 
     def test_arguments_are_bound_in_order(self):
         kernels = [found for name in ORDER for found in
@@ -88,6 +119,13 @@ class Kernels(unittest.TestCase):
         self.assertEqual(compiles(), (True, ""))
         self.assertEqual(compiles(options=("-DMETAL_FAST_MATH",)), (True, ""))
         self.assertEqual(compiles(options=("-DMETAL_SYSTEM_SCOPE",)), (True, ""))
+        # As the device's compiler gets it: one text, in which types are declared before they are used. C++ has no constants
+        # that get their value later, and address spaces are macros here.
+        source, declared = KERNELS.read_text(encoding="utf-8"), "constant type name [[function_constant(index)]];"
+        self.assertEqual(source.count(declared), 1)
+        source = source.replace(declared, "extern " + declared).replace("[[threadgroup(0)]]", "")
+        for options in ((), ("-DMETAL_FAST_MATH",), ("-DMETAL_SYSTEM_SCOPE",)):
+            self.assertEqual(compiles(options=("-D__METAL_VERSION__=240", *options), source=source), (True, ""))
         for mixed in ("device float *mixed(threadgroup float *x) { return x; }",
                       "device float *mixed(device const float *x) { return x; }",
                       "threadgroup float *mixed(thread float *x) { return x; }"):

@@ -21,7 +21,9 @@ struct fake_metal {
     unsigned long live_objects; /* without the objects of the runtime itself */
     unsigned long memory;       /* recommendedMaxWorkingSetSize, maxBufferLength */
     unsigned long largest_buffer;
-    unsigned long violations; /* of the rules of Metal, races among them */
+    unsigned long most_threads, simd_width; /* of every pipeline */
+    int has_unified_memory, is_apple7;      /* the device */
+    unsigned long violations;               /* of the rules of Metal, races among them */
     char first_violation[256];
     int records_races;       /* whether accesses of kernels are compared */
     const char *idle_kernel; /* that has not run since the library was loaded; NULL: all have */

@@ -1,8 +1,9 @@
 /* Methods of Metal that are missing or have other types: an error names them. Each is tried in a process of
  * its own, because devices are found once. */
-#include "backend/metal/objc.h"
+#include "backend/metal/metal_device.h"
 #include "metal/find_fake_metal.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,11 +72,72 @@ static void a_method_of_other_types_is_named(void **state)
         check_in_child(selectors[i], false, false);
 }
 
+/* A device without what the kernels need is not one of the devices; the reason names it. */
+static void a_device_that_cannot_be_used_is_named(void **state)
+{
+    (void)state;
+    static const char *const lacks[] = {"unified memory", "simdgroup matrices"};
+    for (int i = 0; i < 2; i++) {
+        int result;
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            *(i ? &fake_metal()->is_apple7 : &fake_metal()->has_unified_memory) = 0;
+            const bool is_found = metal_device_count() != 0;
+            const char *why = metal_unusable(0);
+            _exit(!is_found && why && strstr(why, "Emulated Apple GPU") && strstr(why, lacks[i]) ? 0 : 1);
+        }
+        assert_int_equal(child, waitpid(child, &result, 0));
+        if (!WIFEXITED(result) || WEXITSTATUS(result) != 0)
+            fail_msg("a device without %s", lacks[i]);
+    }
+}
+
+enum { THREADS = 8 };
+
+static pthread_barrier_t start;
+
+static void *count_devices(void *out)
+{
+    pthread_barrier_wait(&start);
+    *(uint32_t *)out = metal_device_count();
+    return NULL;
+}
+
+/* Engines of several threads find the same devices, whichever is the first to look. */
+static bool threads_find_one_device(void)
+{
+    pthread_t threads[THREADS];
+    uint32_t counts[THREADS];
+    bool same = pthread_barrier_init(&start, NULL, THREADS) == 0;
+    for (int i = 0; i < THREADS; i++)
+        same = pthread_create(&threads[i], NULL, count_devices, &counts[i]) == 0 && same;
+    for (int i = 0; i < THREADS; i++)
+        same = pthread_join(threads[i], NULL) == 0 && counts[i] == 1 && same;
+    return same;
+}
+
+static void devices_are_found_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        int result;
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0)
+            _exit(threads_find_one_device() ? 0 : 1);
+        assert_int_equal(child, waitpid(child, &result, 0));
+        assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(devices_are_found_once),
         cmocka_unit_test(a_method_that_is_missing_is_named),
         cmocka_unit_test(a_method_of_other_types_is_named),
+        cmocka_unit_test(a_device_that_cannot_be_used_is_named),
     };
     return RUN_CHOSEN_TESTS(tests, NULL);
 }

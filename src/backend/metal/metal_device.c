@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,8 +22,8 @@ static struct {
     const char *why_none;
     char wrong_method[256];
     objc_id array; /* keeps the devices */
-    bool is_known;
 } found;
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* engines of several threads may be the first to look */
 
 /* Why the device cannot be used; NULL: it can. */
 static const char *why_not(objc_id device)
@@ -65,9 +66,6 @@ static void look_at_device(objc_id device)
 
 static void find_devices(void)
 {
-    if (found.is_known)
-        return;
-    found.is_known = true;
     found.why_none = objc_open();
     if (found.why_none)
         return;
@@ -82,7 +80,7 @@ static void find_devices(void)
 
 uint32_t metal_device_count(void)
 {
-    find_devices();
+    pthread_once(&once, find_devices);
     return found.count;
 }
 
@@ -93,13 +91,13 @@ const struct metal_physical *metal_device_at(uint32_t number)
 
 const char *metal_why_none(void)
 {
-    find_devices();
+    pthread_once(&once, find_devices);
     return found.why_none;
 }
 
 const char *metal_unusable(uint32_t index)
 {
-    find_devices();
+    pthread_once(&once, find_devices);
     return index < found.unusable_count ? found.unusable[index] : NULL;
 }
 

@@ -1,5 +1,5 @@
-/* The structs and numbers that the host and the kernels share. The kernels' source begins with
- * backend/common/device_sampler.h and this file. */
+/* The structs and numbers that the host and the kernels share. In the kernels' source
+ * shaders/start.metal and backend/common/device_sampler.h precede this file. */
 #ifndef METAL_SHARED_H
 #define METAL_SHARED_H
 

@@ -106,7 +106,7 @@ static const char *find_classes(void)
     return NULL;
 }
 
-static const char *open_libraries(void)
+const char *objc_open(void)
 {
     const char *named = getenv("SALVO_METAL_LIBRARY");
     void *library = NULL, *metal = NULL;
@@ -130,16 +130,6 @@ static const char *open_libraries(void)
     }
     const char *why = find_symbols(library, metal);
     return why ? why : find_classes();
-}
-
-const char *objc_open(void)
-{
-    static bool is_opened;
-    static const char *why;
-    if (!is_opened)
-        why = open_libraries();
-    is_opened = true;
-    return why;
 }
 
 /* ---- Checking ---- */

@@ -66,7 +66,7 @@ struct objc_runtime {
 };
 extern struct objc_runtime objc;
 
-/* Opens the libraries once; NULL, or why Metal is not there. */
+/* Opens the libraries, before any other call; NULL, or why Metal is not there. */
 const char *objc_open(void);
 
 /* Compares the messages of the table that this object receives with the methods of its class: an error names

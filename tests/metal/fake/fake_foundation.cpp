@@ -12,6 +12,9 @@ fake_metal new_control()
     const char *races = getenv("SALVO_FAKE_METAL_RACES");
     fresh.memory = 4ul << 30;
     fresh.largest_buffer = 2ul << 30;
+    fresh.most_threads = 1024;
+    fresh.simd_width = 32;
+    fresh.has_unified_memory = fresh.is_apple7 = 1;
     fresh.error_code = 2;
     fresh.dispatch_ns = 1000;
     fresh.most_parts = 64;
@@ -132,11 +135,11 @@ fake_object *device_name(device_object *, SEL)
 }
 bool device_unified(device_object *, SEL)
 {
-    return true;
+    return control.has_unified_memory != 0;
 }
 bool device_family(device_object *, SEL, long family)
 {
-    return family == 1007;
+    return family == 1007 && control.is_apple7;
 }
 unsigned long device_largest(device_object *, SEL)
 {

@@ -4,7 +4,7 @@
 
 namespace
 {
-enum { MOST_THREADS = 1024, MATH_SAFE = 0, MATH_FAST = 2 };
+enum { MATH_SAFE = 0, MATH_FAST = 2 };
 
 struct compile_options : fake_object {
     compile_options() : fake_object("MTLCompileOptions") {}
@@ -118,12 +118,12 @@ void set_constant(constant_values *self, SEL, const void *value, unsigned long t
 
 unsigned long pipeline_threads(pipeline *, SEL)
 {
-    return MOST_THREADS;
+    return control.most_threads;
 }
 
 unsigned long pipeline_width(pipeline *, SEL)
 {
-    return 32;
+    return control.simd_width;
 }
 
 __attribute__((constructor)) void add_methods()

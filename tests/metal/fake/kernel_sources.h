@@ -1,5 +1,6 @@
 /* The kernels of one library, in the order of src/backend/metal/CMakeLists.txt. */
 /* clang-format off */
+#include "backend/metal/shaders/start.metal"
 #include "backend/metal/shaders/common.metal"
 #include "backend/metal/shaders/blocks.metal"
 #include "backend/metal/shaders/matmul.metal"

@@ -1,9 +1,4 @@
 /* Common to all kernels: the running step, roundings and activations. */
-#ifdef METAL_SYSTEM_SCOPE /* memory that host and device see alike, from macOS 15 on */
-#pragma METAL internals : enable
-#endif
-#include <metal_stdlib>
-using namespace metal;
 
 #ifdef METAL_FAST_MATH /* the library of kernels whose results are compared with a tolerance */
 inline float exponential(float x)

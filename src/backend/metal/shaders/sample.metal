@@ -4,7 +4,7 @@
  * id. A logit that cannot be chosen (NaN, -INFINITY) has key 0. The cuts of top-k and top-p are keys, found bit by bit.
  */
 
-struct sampler {
+struct sampling { /* not `sampler`, which is a type of Metal */
     device const float *logits; /* after mask, bias and penalties */
     uint vocabulary, tid;
     threadgroup ulong *sums;
@@ -72,7 +72,7 @@ inline ulong fraction_of(ulong sum, ulong fraction)
 }
 
 /* The sum, or the largest, of a value of each thread, for all of them. */
-inline ulong join_threads(sampler s, ulong value, bool is_sum)
+inline ulong join_threads(sampling s, ulong value, bool is_sum)
 {
     const uint teams = 16, each = METAL_SAMPLE_THREADS / teams;
     s.sums[s.tid] = value;
@@ -92,7 +92,7 @@ inline ulong join_threads(sampler s, ulong value, bool is_sum)
 }
 
 /* The number, or the weight, of the candidates whose key is at least `least`. */
-inline ulong measure(sampler s, ulong least, bool by_weight, float largest)
+inline ulong measure(sampling s, ulong least, bool by_weight, float largest)
 {
     ulong sum = 0;
     for (uint i = s.tid; i < s.vocabulary; i += METAL_SAMPLE_THREADS) {
@@ -105,7 +105,7 @@ inline ulong measure(sampler s, ulong least, bool by_weight, float largest)
 
 /* The largest key, at least `least`, down to which the measure reaches `target`; `least` if it does not. The upper bits
  * of an inverted id are ones. */
-inline ulong cut_at(sampler s, ulong least, ulong target, bool by_weight, float largest)
+inline ulong cut_at(sampling s, ulong least, ulong target, bool by_weight, float largest)
 {
     ulong cut = 0;
     for (uint bit = 64; bit-- > 0;) {
@@ -117,7 +117,7 @@ inline ulong cut_at(sampler s, ulong least, ulong target, bool by_weight, float 
     return max(cut, least);
 }
 
-inline uint largest_id(sampler s, thread float *largest)
+inline uint largest_id(sampling s, thread float *largest)
 {
     ulong most = 0;
     for (uint i = s.tid; i < s.vocabulary; i += METAL_SAMPLE_THREADS)
@@ -128,7 +128,7 @@ inline uint largest_id(sampler s, thread float *largest)
 }
 
 /* Walks up the ids that stayed to the first whose running sum exceeds a random part of the sum of all. */
-inline uint choose(sampler s, device const step_run *run, float largest, ulong cut, uint position)
+inline uint choose(sampling s, device const step_run *run, float largest, ulong cut, uint position)
 {
     ulong lowest = (ulong)run->settings.min_p_high << 32 | run->settings.min_p_low;
     uint each = (s.vocabulary + METAL_SAMPLE_THREADS - 1) / METAL_SAMPLE_THREADS;
@@ -164,7 +164,7 @@ inline uint choose(sampler s, device const step_run *run, float largest, ulong c
 }
 
 /* Stages 0 to 2: `changed` receives the logits with mask, bias and penalties. */
-inline void change_logits(sampler s, device const float *logits, device float *changed, device const step_run *run,
+inline void change_logits(sampling s, device const float *logits, device float *changed, device const step_run *run,
     device const uint *mask, device const float *bias, device const int *tokens, uint count)
 {
     for (uint i = s.tid; i < s.vocabulary; i += METAL_SAMPLE_THREADS) {
@@ -190,7 +190,7 @@ inline void change_logits(sampler s, device const float *logits, device float *c
     threadgroup_barrier(mem_flags::mem_device);
 }
 
-inline uint chosen_id(sampler s, device const step_run *run, uint position)
+inline uint chosen_id(sampling s, device const step_run *run, uint position)
 {
     float largest;
     uint id = largest_id(s, &largest);
@@ -222,7 +222,7 @@ kernel void sample(constant sample_arguments &arguments [[buffer(0)]], device fl
         return;
     device const float *logits = arena + arguments.logits + (ulong)run->logits_row * vocabulary;
     device int *slot_tokens = tokens + (ulong)run->slot * (step->context + 1);
-    sampler s;
+    sampling s;
     s.logits = logits;
     s.vocabulary = vocabulary;
     s.tid = tid;
