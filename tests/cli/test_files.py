@@ -119,6 +119,14 @@ class Existing(unittest.TestCase):
         write("other-state")
         salvo("run", "-n", 2, "--state-load", state, "--state-save", path("other-state"), status=1)
 
+    def test_a_state_without_tokens(self):
+        state = path("empty-state")
+        chat(["/save! " + state])
+        for more in ([], ["--regex", "x+"], ["--json", "--regex", "x+"]):
+            output, error = salvo("run", "--state-load", state, *more, status=1)
+            self.assertEqual((output, error), (b"", f"salvo: {state}: the state has no tokens, and the prompt is empty\n"))
+        self.assertEqual(salvo("run", "--state-load", state, "--regex", "xx", "-p", "a", "--temp", 0)[0], b"xx")
+
     def test_conversations(self):
         file = write("conversation")
         self.assertIn("/save!", chat(["hello", "/save " + file], status=1))
