@@ -251,12 +251,18 @@ class Odd(unittest.TestCase):
             (("info", "-m", "."), 1, ".: a folder"),
             (("run", "--help=1"), 2, "--help takes no value"),
             (("verify", PLAIN, "-c", "5"), 2, "'-c'"), (("verify", PLAIN, "-b", "5"), 2, "'-b'"), (("verify", PLAIN, "--pin"), 2, "'--pin'"),
+            (("run", "-m", MODEL, "-p", "a", "--stop", "b\\x00"), 2, "contains a NUL"),
         ):
             with self.subTest(arguments):
                 output, error = salvo(*arguments, model=None, status=status, cwd=folder.name)
                 self.assertEqual((output, error.count("\n")), (b"", 1), error)
                 self.assertIn(words, error)
         self.assertFalse(os.path.exists(path("-")))
+
+    def test_a_line_without_end_is_refused(self):
+        with open("/dev/zero", "rb") as zeros:
+            done = subprocess.run([SALVO, "chat", "-m", MODEL], stdin=zeros, capture_output=True, timeout=120)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (1, b"", b"salvo: standard input: File too large\n"))
 
     def test_an_error_is_one_write(self):
         reader, writer = os.pipe2(os.O_DIRECT)  # a read gives one write
