@@ -248,6 +248,7 @@ class Odd(unittest.TestCase):
             (("tokenize", "-m", MODEL, "-f", "/dev/zero"), 1, "/dev/zero: a device with more than 64 MiB"),
             (("eval", "-m", MODEL, "--tokens", "@"), 2, "the file name after @ is empty"),
             (("quantize", PLAIN, "-", "Q8_0"), 2, "not standard output"),
+            (("quantize", PLAIN, "", "Q8_0"), 2, "name is empty"), (("quantize", "", "x", "Q8_0"), 2, "name is empty"),
             (("info", "-m", "."), 1, ".: a folder"),
             (("run", "--help=1"), 2, "--help takes no value"),
             (("verify", PLAIN, "-c", "5"), 2, "'-c'"), (("verify", PLAIN, "-b", "5"), 2, "'-b'"), (("verify", PLAIN, "--pin"), 2, "'--pin'"),
