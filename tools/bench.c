@@ -6,6 +6,7 @@
 #include "terminal.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 struct bench_options bench_options = {
     .tokens = {{128}, 1},
@@ -48,10 +49,13 @@ void bench_print_model(const struct loaded *loaded)
     char threads[32] = "";
     if (info.threads)
         snprintf(threads, sizeof threads, ", %" PRIu32 " threads", info.threads);
-    printf("%s%s%s%s%s, %s, %s parameters; %s: %s%s%s%s\n\n", colour(stdout, COLOUR_BOLD),
-        *model->name ? model->name : model->path, colour(stdout, COLOUR_OFF), *model->file_type ? " " : "",
-        model->file_type, format_bytes(model->file_size, size), format_count(model->parameters, parameters),
-        info.backend, info.device, *info.isa ? " " : "", info.isa, threads);
+    const char *name = *model->name ? model->name : model->path;
+    fputs(colour(stdout, COLOUR_BOLD), stdout);
+    print_safely(stdout, name, strlen(name));
+    printf("%s%s%s, %s, %s parameters; %s: %s%s%s%s\n\n", colour(stdout, COLOUR_OFF),
+        *model->file_type ? " " : "", model->file_type, format_bytes(model->file_size, size),
+        format_count(model->parameters, parameters), info.backend, info.device, *info.isa ? " " : "",
+        info.isa, threads);
 }
 
 void bench_begin_json(struct json_writer *json, const struct loaded *loaded, const char *key)

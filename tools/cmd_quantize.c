@@ -64,6 +64,8 @@ static int run(int count, char **arguments)
         return usage_error("quantize: expected IN, OUT and TYPE, for example: salvo quantize model-f16.gguf "
                            "model.gguf Q4_K_M");
     const char *in = arguments[0], *out = arguments[1], *type = arguments[2];
+    if (!*in || !*out)
+        return usage_error("quantize: the file name is empty");
     if (strcmp(out, "-") == 0)
         return usage_error("quantize: OUT must be a file, not standard output");
     struct salvo_model *model = open_model(in);

@@ -345,6 +345,8 @@ static int run_prompt(struct loaded *loaded, const struct prompt *prompt, struct
         return result;
     if (options.state_load && salvo_session_state_load_file(loaded->session, options.state_load) != SALVO_OK)
         return library_failure();
+    if (prompt->count == 0 && salvo_session_position(loaded->session) == 0)
+        return failure("%s: the state has no tokens, and the prompt is empty", options.state_load);
     if (output_flags.verbose)
         fprintf(stderr, "prompt of %zu tokens, seed %" PRIu64 "\n", prompt->count, statistics->sampler.seed);
 

@@ -178,13 +178,30 @@ static bool can_be_attached(const struct option *option, const char *text)
            option->kind == OPTION_HUB || strchr("+-.0123456789", *text);
 }
 
+/* The length of a name such as -fa at the beginning of an argument, with a value behind it that is not a
+ * text; 0: there is none. -fa1 is not a file "a1". */
+static size_t name_with_value(const struct command *command, const char *argument)
+{
+    for (size_t length = strlen(argument) - 1; length > 2; length--) {
+        const char *value = argument + length;
+        const size_t size = strlen(value);
+        const bool is_value =
+            strspn(value, "+-.,0123456789") == size || is_listed("on off auto none", value, size);
+        if (is_value && (find_option(command, argument, length) || foreign_flag(argument, length) ||
+                            is_known_elsewhere(argument, length)))
+            return length;
+    }
+    return 0;
+}
+
 /* A letter with its value attached, -mFILE, or several flags, -qv. */
 static int parse_letters(struct parser *parser, const char *argument)
 {
     for (const char *letter = argument + 1; *letter; letter++) {
         const char shown[] = {'-', *letter, 0};
         const struct option *option = find_option(parser->command, shown, 2);
-        if (!option || (option->value && !can_be_attached(option, letter + 1)))
+        if (!option || (option->value && !can_be_attached(option, letter + 1)) ||
+            (option == &help_option && argument[2])) /* -hfORG/REPO asks for no help */
             return unknown_option(parser->command, argument);
         bool takes_value = option->value != NULL;
         int result = take_option(parser, option, shown, takes_value && letter[1] ? letter + 1 : NULL);
@@ -213,6 +230,10 @@ static int parse_option(struct parser *parser, const char *argument)
         return take_option(parser, option, shown, equals ? equals + 1 : NULL);
     if (argument[1] == '-' || foreign_flag(name, strlen(name)) || is_known_elsewhere(name, strlen(name)))
         return unknown_option(parser->command, name);
+    const size_t name_length = name_with_value(parser->command, argument);
+    if (name_length)
+        return usage_error("%s: unknown option '%s'; write a blank: %.*s %s", parser->command->name, argument,
+            (int)name_length, argument, argument + name_length);
     return parse_letters(parser, argument);
 }
 

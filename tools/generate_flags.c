@@ -41,13 +41,17 @@ int stop_strings_open(const struct salvo_stops *more, struct stop_strings *out)
         return failure("out of memory");
     for (size_t i = 0; i < given->count; i++) {
         const char *text = given->items[i];
-        if (!*text)
+        size_t size = strlen(text);
+        if (!size)
             return usage_error("--stop is empty");
         out->copies[i] = strdup(text);
         if (!out->copies[i])
             return failure("out of memory");
         if (!generate_flags.no_escape)
-            out->copies[i][unescape(out->copies[i], strlen(text))] = 0;
+            size = unescape(out->copies[i], size);
+        out->copies[i][size] = 0;
+        if (strlen(out->copies[i]) != size)
+            return usage_error("--stop '%s' contains a NUL", text);
         out->all[out->count++] = out->copies[i];
     }
     for (size_t i = 0; i < more_count; i++)

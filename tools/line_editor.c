@@ -291,6 +291,31 @@ static enum line_result read_edited(
 
 #endif
 
+/* Like getline, with a limit: /dev/zero is a line without an end. */
+static ssize_t read_line(struct line_editor *editor)
+{
+    enum { LEAST = 256, MOST = 64 << 20 };
+    size_t length = 0;
+    int letter = 0;
+    while (letter != '\n' && (letter = getc(stdin)) != EOF) {
+        if (length + 1 >= editor->capacity) {
+            const size_t capacity = editor->capacity ? 2 * editor->capacity : LEAST;
+            char *longer = capacity > MOST ? NULL : realloc(editor->line, capacity);
+            if (!longer) {
+                errno = capacity > MOST ? EFBIG : ENOMEM;
+                return -1;
+            }
+            editor->line = longer;
+            editor->capacity = capacity;
+        }
+        editor->line[length++] = (char)letter;
+    }
+    if (length == 0 || ferror(stdin))
+        return -1;
+    editor->line[length] = 0;
+    return (ssize_t)length;
+}
+
 /* As the terminal or the pipe gives it. */
 static enum line_result read_plain(
     struct line_editor *editor, const char *prompt, const char **out_line, size_t *out_size)
@@ -300,9 +325,9 @@ static enum line_result read_plain(
         fflush(stdout);
     }
     errno = 0;
-    ssize_t length = getline(&editor->line, &editor->capacity, stdin);
+    ssize_t length = read_line(editor);
     if (length < 0) {
-        bool interrupted = interrupt_take(), failed = ferror(stdin) != 0;
+        bool interrupted = interrupt_take(), failed = ferror(stdin) || errno == EFBIG || errno == ENOMEM;
         clearerr(stdin);
         return interrupted ? LINE_INTERRUPTED : failed ? LINE_FAILED : LINE_END;
     }

@@ -24,11 +24,12 @@ static enum salvo_status take_header(struct cursor *cursor, struct header *out)
     static const uint8_t magic[4] = {'G', 'G', 'U', 'F'};
     if (cursor_left(cursor) == 0)
         return fail(SALVO_ERROR_FORMAT, "not a GGUF file: it is empty" GGUF_CUT);
-    if (cursor_left(cursor) < sizeof magic || memcmp(cursor->at, magic, sizeof magic) != 0)
+    const size_t left = cursor_left(cursor), begun = left < sizeof magic ? left : sizeof magic;
+    if (memcmp(cursor->at, magic, begun) != 0)
         return fail(SALVO_ERROR_FORMAT, "not a GGUF file");
-    if (cursor_left(cursor) < HEADER_SIZE)
+    if (left < HEADER_SIZE)
         return fail(SALVO_ERROR_FORMAT, "the header takes %d bytes, but the file has %zu" GGUF_CUT,
-            HEADER_SIZE, cursor_left(cursor));
+            HEADER_SIZE, left);
     cursor->at += sizeof magic;
     (void)take_u32(cursor, &out->version);
     (void)take_u64(cursor, &out->tensor_count);

@@ -420,6 +420,15 @@ class Others(unittest.TestCase):
         self.assertIn("-r", salvo("bench", "-r", 0, model=PLAIN, status=2)[1])
         self.assertIn("-p", salvo("bench", "-p", "8,", model=PLAIN, status=2)[1])
 
+    def test_the_name_of_a_model_cannot_control_the_terminal(self):
+        with open(path("named.gguf"), "wb") as file:
+            file.write(read("plain.gguf").replace(b", random", b"\x1b[2Jname", 1))
+        for arguments in (("bench", "-p", 8, "-n", 0, "-r", 1), ("bench", "--sessions", 1, "-p", 8, "-n", 4, "-r", 1),
+                          ("info", "--metadata"), ("show",)):
+            output, error = salvo(*arguments, model=path("named.gguf"))
+            self.assertIn(b"name", output)
+            self.assertNotIn(b"\x1b", output + error.encode())
+
     def test_bench_sessions(self):
         result = json.loads(
             salvo("bench", "--sessions", "1,3,16", "-p", "8", "-n", 6, "-r", 2, "--json", "-t", 1, model=PLAIN)[0])

@@ -119,6 +119,14 @@ class Existing(unittest.TestCase):
         write("other-state")
         salvo("run", "-n", 2, "--state-load", state, "--state-save", path("other-state"), status=1)
 
+    def test_a_state_without_tokens(self):
+        state = path("empty-state")
+        chat(["/save! " + state])
+        for more in ([], ["--regex", "x+"], ["--json", "--regex", "x+"]):
+            output, error = salvo("run", "--state-load", state, *more, status=1)
+            self.assertEqual((output, error), (b"", f"salvo: {state}: the state has no tokens, and the prompt is empty\n"))
+        self.assertEqual(salvo("run", "--state-load", state, "--regex", "xx", "-p", "a", "--temp", 0)[0], b"xx")
+
     def test_conversations(self):
         file = write("conversation")
         self.assertIn("/save!", chat(["hello", "/save " + file], status=1))
@@ -240,15 +248,22 @@ class Odd(unittest.TestCase):
             (("tokenize", "-m", MODEL, "-f", "/dev/zero"), 1, "/dev/zero: a device with more than 64 MiB"),
             (("eval", "-m", MODEL, "--tokens", "@"), 2, "the file name after @ is empty"),
             (("quantize", PLAIN, "-", "Q8_0"), 2, "not standard output"),
+            (("quantize", PLAIN, "", "Q8_0"), 2, "name is empty"), (("quantize", "", "x", "Q8_0"), 2, "name is empty"),
             (("info", "-m", "."), 1, ".: a folder"),
             (("run", "--help=1"), 2, "--help takes no value"),
             (("verify", PLAIN, "-c", "5"), 2, "'-c'"), (("verify", PLAIN, "-b", "5"), 2, "'-b'"), (("verify", PLAIN, "--pin"), 2, "'--pin'"),
+            (("run", "-m", MODEL, "-p", "a", "--stop", "b\\x00"), 2, "contains a NUL"),
         ):
             with self.subTest(arguments):
                 output, error = salvo(*arguments, model=None, status=status, cwd=folder.name)
                 self.assertEqual((output, error.count("\n")), (b"", 1), error)
                 self.assertIn(words, error)
         self.assertFalse(os.path.exists(path("-")))
+
+    def test_a_line_without_end_is_refused(self):
+        with open("/dev/zero", "rb") as zeros:
+            done = subprocess.run([SALVO, "chat", "-m", MODEL], stdin=zeros, capture_output=True, timeout=120)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (1, b"", b"salvo: standard input: File too large\n"))
 
     def test_an_error_is_one_write(self):
         reader, writer = os.pipe2(os.O_DIRECT)  # a read gives one write

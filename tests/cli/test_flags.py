@@ -69,7 +69,9 @@ class LlamaCpp(unittest.TestCase):
             ("chat", ["--no_mmap"], "always mapped"), ("run", ["--mlock"], "--mlock is not supported"), ("chat", ["--color"], "NO_COLOR"),
             ("bench", ["--no-warmup"], "warmed up"), ("verify", ["--cpu-isa", "mmx"], "mmx"), ("verify", ["--backend", "cpu:foo"], "'foo'"),
             ("eval", ["--tokens", "99999"], "99999 is outside the vocabulary"), ("verify", ["--tokens", "99999"], "99999"),
-            *(("run", [flag, "x"], f"'{flag}'") for flag in ("-bf", "-nocb", "-ctkd", "-td", "-cram", "-ngl99", "-sps")),
+            *(("run", [flag, "x"], f"'{flag}'") for flag in ("-bf", "-nocb", "-ctkd", "-td", "-cram", "-ngl99", "-sps", "-hfa/b")),
+            *(("run", [flag + value, "x"], f"write a blank: {flag} {value}")
+              for flag, value in (("-fa", "1"), ("-fa", "on"), ("-mg", "0"), ("-tb", "2"), ("-pg", "8,8"), ("-sm", "none"))),
             ("bench", ["-npp", 8], "'-npp'"), ("run", ["-hfd", "a/b"], "-hfd is not supported"), ("embed", ["-mmu", "x"], "-mmu is not supported"),
             ("run", ["-ptc", 4], "--stats"), ("perplexity", ["-fitt", 4], "-fitt is not supported"),
             ("detokenize", ["99999"], "99999"), ("tokenize", ["hi"], "give the text with -p"), ("perplexity", ["text.txt"], "with -f"),

@@ -1,9 +1,10 @@
-/* Cooperative matrices multiply f16 values: results agree with the CPU also for values beyond the f16 range.
- */
+/* Cooperative matrices multiply f16 values: results agree with the CPU also for values beyond the f16 range
+ * and for NaN. */
 #include "vulkan_test.h"
 
 #include "backend/vulkan/vulkan_format.h"
 #include "gguf/gguf.h"
+#include "model_write.h"
 #include "quant/blocks.h"
 #include "quant/half.h"
 #include "quant/quant.h"
@@ -123,6 +124,55 @@ static void numbers_beyond_halves_agree_with_the_cpu(void **state)
     assert_int_equal(0, result.failed);
 }
 
+static bool is_all_nan(void *user, uint32_t position, const float *logits)
+{
+    unsigned *count = user;
+    (void)position;
+    for (uint32_t i = 0; i < 64; i++)
+        *count += isnan(logits[i]) != 0;
+    return true;
+}
+
+/* tanh of a score or a logit that is NaN: min() and max() of a device may drop it. */
+static void softcaps_keep_nan(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"blk.0.attn_q.weight", "output_norm.weight"};
+    static const int32_t ids[] = {1, 2, 3, 4};
+    struct model_shape shape = smallest_llama(64, 8);
+    shape.attention_cap = 2;
+    shape.output_cap = 3;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[] = "/tmp/salvo-nan-XXXXXX";
+        struct gguf *gguf;
+        const float nan = NAN;
+        unsigned count = 0;
+        const int handle = mkstemp(path);
+        assert_true(handle >= 0);
+        ASSERT_OK(model_write(&shape, &model_mixes[0], path, 1));
+        ASSERT_OK(gguf_open(path, &gguf));
+        const struct gguf_tensor *tensor = gguf_find_tensor(gguf, names[i]);
+        assert_non_null(tensor);
+        FILE *file = fopen(path, "r+b");
+        assert_non_null(file);
+        assert_int_equal(0, fseek(file, (long)tensor->offset, SEEK_SET));
+        assert_int_equal(1, fwrite(&nan, sizeof nan, 1, file));
+        fclose(file);
+        gguf_close(gguf);
+
+        struct fixture fixture = fixture_open(
+            path, (struct salvo_engine_options){
+                      .size = sizeof(struct salvo_engine_options), .backend = "vulkan", .context = 8});
+        ASSERT_OK(
+            salvo_session_eval(fixture.session, ids, 1, is_all_nan, &count)); /* the plan for one token */
+        ASSERT_OK(salvo_session_eval(fixture.session, ids + 1, 3, is_all_nan, &count));
+        fixture_close(&fixture);
+        close(handle);
+        unlink(path);
+        assert_int_equal(4 * 64, count);
+    }
+}
+
 /* Guards the tests above: they must run on cooperative matrices. */
 static void matrices_are_cooperative(void **state)
 {
@@ -137,6 +187,7 @@ int main(void)
         cmocka_unit_test(a_block_of_the_largest_codes_reaches_the_bound),
         cmocka_unit_test(matrices_are_cooperative),
         cmocka_unit_test(numbers_beyond_halves_agree_with_the_cpu),
+        cmocka_unit_test(softcaps_keep_nan),
         cmocka_unit_test(no_validation_messages),
     };
     return RUN_VULKAN_TESTS(tests);

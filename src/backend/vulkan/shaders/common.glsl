@@ -135,7 +135,9 @@ float stable_tanh(float x)
                   0.33333287;
         return x + x * square * p;
     }
-    float result = 1.0 - 2.0 / (exp(min(2.0 * magnitude, 88.0)) + 1.0);
+    if (magnitude > 44.0)
+        return x < 0.0 ? -1.0 : 1.0;
+    float result = 1.0 - 2.0 / (exp(2.0 * magnitude) + 1.0); /* min() may return its other argument for NaN */
     return x < 0.0 ? -result : result;
 }
 
