@@ -3,6 +3,8 @@
 #include "cmocka_test.h"
 #include "engine_fixture.h"
 
+#include "backend/cpu/kernels.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,6 +61,33 @@ static void chunks_of_any_size_give_the_same_bits(void **state)
         free(expected);
         free(ids);
         fixture_close(&fixture);
+    }
+}
+
+/* Steps of few rows have kernels of their own, which differ between instruction sets. */
+static void chunks_give_the_same_bits_with_each_instruction_set(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 21, 23};
+    for (unsigned m = 0; m < MODELS; m++) {
+        const char *file = made_model(models[m].shape, models[m].mix);
+        float *expected = NULL;
+        for (size_t i = 0; i < cpu_kernels_count(); i++) {
+            bool usable;
+            const char *isa = cpu_kernels_at(i, &usable)->name;
+            if (!usable || (expected && strcmp(isa, "scalar") == 0)) /* which takes long */
+                continue;
+            struct fixture fixture = fixture_open(
+                file, (struct salvo_engine_options){.size = sizeof(struct salvo_engine_options), .isa = isa});
+            int32_t *ids = some_ids(COUNT, fixture.vocabulary, m);
+            assert_string_equal(isa, salvo_engine_info(fixture.engine)->isa);
+            if (!expected)
+                expected = logits_by_chunks(&fixture, ids, COUNT, 1);
+            check_chunks(&fixture, ids, sizes, sizeof sizes / sizeof *sizes, expected);
+            free(ids);
+            fixture_close(&fixture);
+        }
+        free(expected);
     }
 }
 
@@ -188,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_of_any_size_give_the_same_bits),
+        cmocka_unit_test(chunks_give_the_same_bits_with_each_instruction_set),
         cmocka_unit_test(the_batch_of_the_engine_does_not_matter),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(sessions_do_not_see_each_other),
