@@ -28,7 +28,7 @@ test: ## all tests but the slow ones
 	@scripts/setup test
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
-	$(CTEST) --test-dir build -LE slow
+	$(CTEST) --test-dir build -LE 'slow|soak'
 
 test-all: ## longer tests: slow tests, AddressSanitizer and UBSan (clang), TSan (gcc), the other CPU, macOS (link only), short fuzzing
 	@scripts/setup all
@@ -38,7 +38,7 @@ test-all: ## longer tests: slow tests, AddressSanitizer and UBSan (clang), TSan 
 	$(call build,asan)
 	$(call build,tsan)
 	$(call build,$(OTHER))
-	cmake --preset fuzz -DSALVO_FUZZ_SECONDS=30
+	cmake --preset fuzz -DSALVO_FUZZ_SECONDS=20
 	cmake --build build-fuzz
 	$(CTEST) --test-dir build -L slow
 	$(CTEST) --test-dir build-asan -L quick
@@ -85,12 +85,13 @@ SEED ?= 10000
 SERVE_SECONDS ?= 1800
 SOAK_SERVE = SALVO_SOURCE=$(CURDIR) tests/run_python tests/server/soak_serve.py
 
-soak: ## hours: 10000 requests on each scheduler and from Python, a thousand turns on Metal, random model shapes from SEED (10000) on, load on the server under ASan and TSan, equal tarballs of two builds, the interface of the last tag, half an hour of every fuzz target
+soak: ## hours: the longest tests of Vulkan, 10000 requests on each scheduler and from Python, a thousand turns on Metal, random model shapes from SEED (10000) on, load on the server under ASan and TSan, equal tarballs of two builds, the interface of the last tag, half an hour of every fuzz target
 	@scripts/setup all
 	cmake --preset release -DSALVO_TESTS=ON
 	cmake --build build
 	$(call build,asan,--target fuzz-shapes salvo)
 	$(call build,tsan,--target salvo)
+	$(CTEST) --test-dir build -L soak
 	SALVO_SOURCE=$(CURDIR) tests/run_python tests/server/slow_readers.py build/salvo
 	ASAN_OPTIONS=quarantine_size_mb=16 $(SOAK_SERVE) build-asan/salvo $(SERVE_SECONDS)
 	$(SOAK_SERVE) build-tsan/salvo $(SERVE_SECONDS)
