@@ -70,6 +70,8 @@ static void chunks_give_the_same_bits_with_each_instruction_set(void **state)
     (void)state;
     static const uint32_t sizes[] = {2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 21, 23};
     for (unsigned m = 0; m < MODELS; m++) {
+        if (models[m].mix[0] == 'F') /* the kernels are those of quantised weights */
+            continue;
         const char *file = made_model(models[m].shape, models[m].mix);
         float *expected = NULL;
         for (size_t i = 0; i < cpu_kernels_count(); i++) {
