@@ -90,7 +90,7 @@ class Run(unittest.TestCase):
             self.assertIn("empty", error)
             self.assertIn(option, error)
         self.assertIn("-m is empty", salvo("run", "-p", "a", model="", status=2)[1])
-        self.assertIn("empty", salvo("quantize", "", path("never.gguf"), "F16", model=None, status=1)[1])
+        self.assertIn("empty", salvo("quantize", "", path("never.gguf"), "F16", model=None, status=2)[1])
 
     def test_bytes_without_tokens(self):
         with open(path("lacking.gguf"), "wb") as file:  # no token for 0xff
