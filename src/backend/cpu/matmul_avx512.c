@@ -47,28 +47,43 @@ INLINE bytes bytes_bit(const uint8_t *half_plane, unsigned index, unsigned octet
 }
 
 /* x + 128 is unsigned; the excess, 128 times the sum of the codes, is the same for every x. */
-INLINE vec8 codes_dot(
-    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned terms)
+INLINE __m512i codes_excess(const bytes *codes, const unsigned count)
 {
-    const bytes bias = bytes_all(0x80);
-    __m512i added = _mm512_setzero_si512();
-    for (unsigned o = 0; o < octets; o++)
-        added = _mm512_dpbusd_epi32(added, bias, codes[o]);
+    __m512i excess = _mm512_setzero_si512();
+    UNROLL
+    for (unsigned i = 0; i < count; i++)
+        excess = _mm512_dpbusd_epi32(excess, bytes_all(0x80), codes[i]);
+    return excess;
+}
+
+/* For each row two sums, which are not added yet. The steps are those from a term and from an octet to the
+ * next one. */
+INLINE __m512i codes_sums(const bytes *codes, __m512i excess, const int8_t *x, size_t term_step,
+    size_t octet_step, const unsigned octets, const unsigned terms)
+{
     __m512i sums = _mm512_setzero_si512();
     UNROLL
     for (unsigned term = 0; term < terms; term++) {
-        sums = _mm512_sub_epi32(_mm512_slli_epi32(sums, TERM_BITS), added);
+        sums = _mm512_sub_epi32(_mm512_slli_epi32(sums, TERM_BITS), excess);
         UNROLL
         for (unsigned o = 0; o < octets; o++) {
-            bytes everywhere = _mm512_set1_epi64((long long)load_octet(x + (o * terms + term) * step));
-            sums = _mm512_dpbusd_epi32(sums, everywhere ^ bias, codes[o]);
+            bytes everywhere =
+                _mm512_set1_epi64((long long)load_octet(x + term * term_step + o * octet_step));
+            sums = _mm512_dpbusd_epi32(sums, everywhere ^ bytes_all(0x80), codes[o]);
         }
     }
+    return sums;
+}
+
+INLINE vec8 codes_dot(
+    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned terms)
+{
+    __m512i sums = codes_sums(codes, codes_excess(codes, octets), x, step, terms * step, octets, terms);
     sums = _mm512_add_epi32(sums, _mm512_srli_epi64(sums, 32));
     return _mm256_cvtepi32_ps(_mm512_cvtepi64_epi32(sums));
 }
 
-/* x is copied with the bias of codes_dot added, so that the loop only loads and multiplies. */
+/* x is copied with the bias of codes_sums added, so that the loop only loads and multiplies. */
 INLINE void matmul_q8_tile(struct unpacked_tiles tile, size_t k, const unsigned halves, const bool offsets,
     const unsigned terms, struct q8_tile x, bool first, size_t stride, float *out)
 {
@@ -125,23 +140,6 @@ INLINE __m512i join_tokens(__m512i first, __m512i second)
         _mm512_mask_shuffle_epi32(_mm512_srli_epi64(first, 32), odd, second, _MM_PERM_DDBB));
 }
 
-/* As codes_dot, before the two sums of a row are added. */
-INLINE __m512i packed_dot(
-    const bytes *codes, const int8_t *x, const unsigned octets, const unsigned terms, __m512i excess)
-{
-    __m512i sums = _mm512_setzero_si512();
-    UNROLL
-    for (unsigned term = 0; term < terms; term++) {
-        sums = _mm512_sub_epi32(_mm512_slli_epi32(sums, TERM_BITS), excess);
-        UNROLL
-        for (unsigned o = 0; o < octets; o++) {
-            bytes everywhere = _mm512_set1_epi64((long long)load_octet(x + term * GROUP + o * OCTET));
-            sums = _mm512_dpbusd_epi32(sums, everywhere ^ bytes_all(0x80), codes[o]);
-        }
-    }
-    return sums;
-}
-
 /* Eight values, one per row, each for two tokens. */
 INLINE __m512 both_tokens(vec8 level)
 {
@@ -176,15 +174,13 @@ INLINE void multiply_packed(enum tensor_type type, const unsigned terms, const u
                 const __m512 scale = both_tokens(group.scale), offset = both_tokens(group.offset);
                 const float *x_sums =
                     halves == 1 ? x.sums + g * WIDE_TOKENS : x.half_sums + (g * 2 + half) * WIDE_TOKENS;
-                __m512i excess = _mm512_setzero_si512();
-                UNROLL
-                for (unsigned o = 0; o < octets; o++)
-                    excess = _mm512_dpbusd_epi32(excess, bytes_all(0x80), part[o]);
+                const __m512i excess = codes_excess(part, octets);
                 UNROLL
                 for (unsigned p = 0; p < pairs; p++) {
                     const int8_t *pair = tokens + (size_t)p * 2 * terms * GROUP;
-                    const __m512i dot = join_tokens(packed_dot(part, pair, octets, terms, excess),
-                        packed_dot(part, pair + terms * GROUP, octets, terms, excess));
+                    const __m512i dot =
+                        join_tokens(codes_sums(part, excess, pair, GROUP, OCTET, octets, terms),
+                            codes_sums(part, excess, pair + terms * GROUP, GROUP, OCTET, octets, terms));
                     sums[p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot),
                         _mm512_mul_ps(scale, all_rows(x.scales + g * WIDE_TOKENS + p * 2)), sums[p]);
                     if (f.offsets)
