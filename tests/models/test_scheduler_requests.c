@@ -23,6 +23,7 @@ struct record {
     pthread_cond_t changed;
     int32_t ids[MOST_TOKENS];
     uint32_t count, scored;
+    uint32_t progress; /* 1 + the tokens of the last event of progress; 0: there was none */
     struct salvo_event end;
     char message[256];
     bool has_ended;
@@ -49,7 +50,10 @@ static void record_event(void *user, const struct salvo_event *event)
         record->ids[record->count++] = event->id;
     else if (event->kind == SALVO_EVENT_PROMPT)
         record->scored++;
-    else {
+    else if (event->kind == SALVO_EVENT_PROGRESS) {
+        assert_true(event->computed_tokens >= record->progress);
+        record->progress = event->computed_tokens + 1;
+    } else {
         record->end = *event;
         snprintf(record->message, sizeof record->message, "%s", event->message);
         record->has_ended = true;
@@ -492,6 +496,36 @@ static void the_oldest_request_is_never_put_back(void **state)
     fixture_close(&fixture);
 }
 
+/* The first request needs another page while the prompt of the second one is computed, which has the last
+ * pages: it is put back, and its prompt is computed again. */
+static void progress_never_goes_back(void **state)
+{
+    (void)state;
+    enum { FIRST = PAGE - 10, SECOND = 2 * PAGE - 2, BYTES_OF_PAGE = 1 << 16 };
+    struct fixture fixture =
+        scheduler_open_engine(made_model("llama-tiny", "Q8_0"), false, 2 * PAGE, 3 * BYTES_OF_PAGE);
+    struct salvo_scheduler_options options = SALVO_SCHEDULER_OPTIONS_INIT;
+    struct salvo_scheduler *scheduler;
+    struct record first, second;
+    int32_t *ids = some_ids(SECOND, fixture.vocabulary, 3);
+    options.latency_us = 1000000; /* a step has a large part of the prompt */
+    ASSERT_OK(salvo_scheduler_open(fixture.engine, &options, &scheduler));
+    record_open(&first, scheduler, ids, FIRST, MOST_TOKENS);
+    record_open(&second, scheduler, ids, SECOND, 1);
+    second.request.progress = 1;
+    first.others = &second;
+    first.other_count = 1;
+    run_request(&first);
+    wait_for(&second);
+    assert_int_equal(SALVO_FINISH_LENGTH, first.end.finish);
+    assert_int_equal(SALVO_FINISH_LENGTH, second.end.finish);
+    assert_true(scheduler_counters_now(scheduler).prompt_tokens > FIRST + SECOND);
+    assert_int_equal(SECOND + 1, second.progress);
+    salvo_scheduler_close(scheduler);
+    free(ids);
+    fixture_close(&fixture);
+}
+
 static enum busy_fate lose_at_20(void *user, uint32_t position)
 {
     (void)user;
@@ -696,6 +730,7 @@ int main(void)
         cmocka_unit_test(quick_devices_decode_several_tokens_at_once),
         cmocka_unit_test(prompts_take_turns),
         cmocka_unit_test(the_oldest_request_is_never_put_back),
+        cmocka_unit_test(progress_never_goes_back),
         cmocka_unit_test(a_device_that_fails_fails_what_is_in_flight),
         cmocka_unit_test(unread_events_are_bounded),
         cmocka_unit_test(a_context_beyond_the_memory),
