@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 const char default_model_name[] = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
@@ -26,7 +27,7 @@ static int is_model(const struct dirent *entry)
     const char *part = strstr(entry->d_name, "-of-");
     bool later_part =
         part && part - entry->d_name >= 6 && part[-6] == '-' && memcmp(part - 5, "00001", 5) != 0;
-    return length > 5 && strcmp(entry->d_name + length - 5, ".gguf") == 0 && !later_part;
+    return length > 5 && strcasecmp(entry->d_name + length - 5, ".gguf") == 0 && !later_part;
 }
 
 int models_scan(const char *folder, struct dirent ***out)

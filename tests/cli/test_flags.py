@@ -140,7 +140,7 @@ class Models(unittest.TestCase):
         cls.models = path("cache/salvo/models")
         os.makedirs(cls.models)
         for name in ("Alpha-1B.Q8_0.gguf", "alpha-2B.Q8_0.gguf", "Beta.gguf", "run.gguf", "gamma.gguf", "Gamma.gguf",
-                     "split-00001-of-00002.gguf", "split-00002-of-00002.gguf", "beta-notes.txt"):
+                     "split-00001-of-00002.gguf", "split-00002-of-00002.gguf", "Upper.GGUF", "beta-notes.txt"):
             os.symlink(PLAIN, os.path.join(cls.models, name))
         cls.environment = {**os.environ, "XDG_CACHE_HOME": path("cache")}
         cls.environment.pop("SALVO_MODEL", None)
@@ -151,7 +151,7 @@ class Models(unittest.TestCase):
     def test_names(self):
         for name, file in (("Beta", "Beta.gguf"), ("beta", "Beta.gguf"), ("BETA.GGUF", "Beta.gguf"), ("b", "Beta.gguf"),
                            ("alpha-2", "alpha-2B.Q8_0.gguf"), ("ALPHA-1b", "Alpha-1B.Q8_0.gguf"), ("gamma", "gamma.gguf"),
-                           ("Gamma", "Gamma.gguf"), ("split", "split-00001-of-00002.gguf"), ("run", "run.gguf")):
+                           ("Gamma", "Gamma.gguf"), ("split", "split-00001-of-00002.gguf"), ("run", "run.gguf"), ("upper", "Upper.GGUF")):
             with self.subTest(name):
                 self.assertEqual(self.info(name)[0].decode().splitlines()[0], os.path.join(self.models, file))
 
