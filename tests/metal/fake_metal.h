@@ -14,6 +14,7 @@ struct fake_metal {
     const char *cut_file;
     unsigned long dispatches, barriers, encoders;
     unsigned long dispatch_ns;  /* that a command takes */
+    unsigned long row_ns;       /* and each row of a matmul */
     unsigned long longest_ns;   /* that a command buffer took */
     unsigned long most_waiting; /* command buffers of a queue that were committed and had not ended */
     /* Matmuls of this shape take less time, with these sums still less; those of the whole shape. */

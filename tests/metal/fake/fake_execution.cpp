@@ -112,6 +112,15 @@ unsigned speed_of(const command &each)
     return 10;
 }
 
+unsigned long rows_of(const command &each)
+{
+    if (each.is_barrier || strcmp(each.state->kernel->name, "matmul") != 0)
+        return 0;
+    const unsigned *constants = each.state->constants;
+    return each.groups.width * each.threads.width / constants[METAL_CONSTANT_LANES] *
+           constants[METAL_CONSTANT_ROWS];
+}
+
 /* Runs the commands up to the next barrier, or to the end. */
 void run_to_barrier(command_buffer *commands)
 {
@@ -119,6 +128,7 @@ void run_to_barrier(command_buffer *commands)
     for (; commands->next < commands->commands.size(); commands->next++) {
         const command &each = commands->commands[commands->next];
         commands->seconds += 1e-9 * (double)control.dispatch_ns / speed_of(each);
+        commands->seconds += 1e-9 * (double)(control.row_ns * rows_of(each));
         if (!each.is_barrier)
             together.push_back(&each);
         else if (!together.empty())
