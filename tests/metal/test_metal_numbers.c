@@ -42,7 +42,7 @@ struct launch {
     uint32_t constants[METAL_CONSTANTS], groups, threads;
     const void *arguments;
     size_t argument_bytes;
-    objc_count bindings[5], binding_count; /* places in the buffer, from index 1 on */
+    objc_count bindings[10], binding_count; /* places in the buffer, from index 1 on */
 };
 
 static void run(struct bench *bench, const struct launch *launch)
@@ -222,6 +222,58 @@ static void columns_behind_the_last_are_not_read(void **state)
     bench_close(&bench);
 }
 
+/* Attention at the first position is the value that it computes itself, here from an odd number of parts. */
+static void check_projection(struct bench *bench, uint32_t sums)
+{
+    enum { DIM = 8, SHORT = 160, KEYS = STEP + (1 << 14), VALUES = STEP + (1 << 15) };
+    static float weights[DIM * SHORT];
+    const struct projected_matrix matrix = {.row_bytes = SHORT / 32 * 18, .bias = METAL_NO_OPERAND};
+    const struct attend_arguments arguments = {.to = TO,
+        .heads = 1,
+        .kv_heads = 1,
+        .head_bytes = DIM * sizeof(float),
+        .scale = 1,
+        .columns = SHORT,
+        .projections = {matrix, matrix, matrix}};
+    double squares = 0;
+    fill_matmul(bench, TYPE_Q4_0);
+    dequantize(TYPE_Q4_0, bench->buffer.bytes + GATED, DIM * SHORT, weights);
+    for (uint32_t i = 0; i < SHORT; i++)
+        squares += (double)bench->arena[X + i] * (double)bench->arena[X + i];
+    for (uint32_t i = SHORT; i < COLUMNS; i++)
+        bench->arena[X + i] = NAN;
+    run(bench,
+        &(struct launch){.kernel = "attend",
+            .constants = {[METAL_CONSTANT_KIND] = TYPE_Q4_0,
+                [METAL_CONSTANT_LANES] = 8 / sums,
+                [METAL_CONSTANT_SUMS] = sums,
+                [METAL_CONSTANT_NORMS] = 1,
+                [METAL_CONSTANT_ROTATES] = 1,
+                [METAL_CONSTANT_PROJECTS] = 1,
+                [METAL_CONSTANT_DIM] = DIM},
+            .groups = 1,
+            .threads = METAL_ATTEND_THREADS,
+            .arguments = &arguments,
+            .argument_bytes = sizeof arguments,
+            .bindings = {ARENA, KEYS, VALUES, STEP, WEIGHTS, VECTORS, VECTORS, WEIGHTS, WEIGHTS, GATED},
+            .binding_count = 10});
+    for (uint32_t row = 0; row < DIM; row++) {
+        double sum = 0;
+        for (uint32_t i = 0; i < SHORT; i++)
+            sum += (double)weights[row * SHORT + i] * (double)bench->arena[X + i] * (double)bench->vectors[i];
+        assert_true(fabs((double)bench->arena[TO + row] - sum / sqrt(squares / SHORT)) < 1e-4);
+    }
+}
+
+static void attention_projects_rows_of_each_length(void **state)
+{
+    (void)state;
+    struct bench bench = bench_open();
+    for (uint32_t sums = 1; sums <= METAL_MATMUL_SUMS; sums++)
+        check_projection(&bench, sums);
+    bench_close(&bench);
+}
+
 /* ---- Norms ---- */
 
 /* Shorter vectors are scaled as if epsilon were their length. */
@@ -312,6 +364,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_shape_of_a_matmul_gives_the_same_bits),
         cmocka_unit_test(columns_behind_the_last_are_not_read),
+        cmocka_unit_test(attention_projects_rows_of_each_length),
         cmocka_unit_test(rounded_activations_are_finite),
         cmocka_unit_test(l2_norms_of_short_vectors_have_a_limit),
         cmocka_unit_test(bytes_of_the_cache_show_what_is_not_finite),
