@@ -69,6 +69,34 @@ def compiles(extra="", options=(), source=None):
     return result.returncode == 0, result.stderr
 
 
+DECLARED = "constant type name [[function_constant(index)]];"
+
+
+def numbers(prefix):
+    """Of metal_shared.h, by their names without METAL_."""
+    text = (SHADERS.parent / "metal_shared.h").read_text(encoding="utf-8")
+    return {name: int(value) for name, value in re.findall(rf"#define METAL_({prefix}\w*) +(\d+)", text)}
+
+
+def arrays_in_memory(kernel, unknown=False, **constants):
+    """Arrays of floats that an optimiser leaves in the memory of a thread of this kernel, with these function constants: those
+    that it finds no constant index for. A device's compiler inlines functions, and optimises again when it makes the pipeline."""
+    values = [0] * numbers("CONSTANTS")["CONSTANTS"]
+    for name, value in {"LANES": 8, "TOKENS": 1, "ROWS": 1, "SIMDGROUPS": 2, "SUMS": 1, **constants}.items():
+        values[numbers("CONSTANT_")["CONSTANT_" + name]] = value
+    source = KERNELS.read_text(encoding="utf-8").replace("[[threadgroup(0)]]", "").replace(f"kernel void {kernel}(", f"void {kernel}(")
+    source = source.replace(DECLARED, "extern const type name;" if unknown else "static const type name = VALUES[index];")
+    source = re.sub("^inline ", "inline __attribute__((always_inline)) ", source, flags=re.M)
+    source = f"constexpr unsigned VALUES[] = {{{','.join(map(str, values))}}};\n{source}"
+    for language in ("c++", "ir"):
+        command = [CLANG, "-O2", "-S", "-emit-llvm", "-Wno-everything", "-o", "-", "-x", language]
+        if language == "c++":
+            command += ["-std=c++17", "-fsigned-char", "-DMSL_ADDRESS_SPACES", "-D__METAL_VERSION__=240", "-DMETAL_FAST_MATH",
+                        *(f"-I{SOURCE}/{folder}" for folder in ("tests/metal/fake/headers", "tests", "src"))]
+        source = subprocess.run([*command, "-"], input=source, capture_output=True, text=True, check=True).stdout
+    return re.findall(r"= (alloca \[.*float.*)", source)
+
+
 class Kernels(unittest.TestCase):
     def test_nothing_that_msl_does_not_have(self):
         self.assertEqual(sorted(ORDER), sorted(path.stem for path in SHADERS.glob("*.metal")))
@@ -121,15 +149,28 @@ class Kernels(unittest.TestCase):
         self.assertEqual(compiles(options=("-DMETAL_SYSTEM_SCOPE",)), (True, ""))
         # As the device's compiler gets it: one text, in which types are declared before they are used. C++ has no constants
         # that get their value later, and address spaces are macros here.
-        source, declared = KERNELS.read_text(encoding="utf-8"), "constant type name [[function_constant(index)]];"
-        self.assertEqual(source.count(declared), 1)
-        source = source.replace(declared, "extern " + declared).replace("[[threadgroup(0)]]", "")
+        source = KERNELS.read_text(encoding="utf-8")
+        self.assertEqual(source.count(DECLARED), 1)
+        source = source.replace(DECLARED, "extern " + DECLARED).replace("[[threadgroup(0)]]", "")
         for options in ((), ("-DMETAL_FAST_MATH",), ("-DMETAL_SYSTEM_SCOPE",)):
             self.assertEqual(compiles(options=("-D__METAL_VERSION__=240", *options), source=source), (True, ""))
         for mixed in ("device float *mixed(threadgroup float *x) { return x; }",
                       "device float *mixed(device const float *x) { return x; }",
                       "threadgroup float *mixed(thread float *x) { return x; }"):
             self.assertFalse(compiles(mixed + "\n")[0], mixed)
+
+    def test_arrays_are_in_registers(self):
+        kinds = numbers("(?:F|BF|Q|IQ|MXFP)[0-9]")
+        for name in ("F32", "Q5_1", "MXFP4", "Q8_0", "Q2_K", "Q3_K", "Q5_K", "Q6_K", "IQ4_XS"):
+            self.assertEqual(arrays_in_memory("embed", KIND=kinds[name]), [], name)
+        for constants in ({"KIND": kinds["F16"], "TOKENS": 8, "SUMS": 2}, {"KIND": kinds["Q4_K"], "NORMS": 1, "GATES": 1, "ROWS": 4},
+                          {"KIND": kinds["Q4_0"], "GATES": 1, "ROWS": 4, "SUMS": 2}):
+            self.assertEqual(arrays_in_memory("matmul", **constants), [], constants)
+        for dim in (8, 64, 512):
+            projects = {"KIND": kinds["Q4_0"], "NORMS": 1, "ROTATES": 1, "PROJECTS": 1, "SUMS": 2} if dim == 64 else {}
+            self.assertEqual(arrays_in_memory("attend", DIM=dim, CACHE=kinds["F16"], **projects), [], dim)
+        self.assertEqual(arrays_in_memory("wkv7", DIM=64), [])
+        self.assertEqual(len(arrays_in_memory("wkv7", unknown=True)), 1)
 
 
 if __name__ == "__main__":

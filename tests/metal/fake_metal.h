@@ -14,12 +14,14 @@ struct fake_metal {
     const char *cut_file;
     unsigned long dispatches, barriers, encoders;
     unsigned long dispatch_ns;  /* that a command takes */
+    unsigned long row_ns;       /* and each row of a matmul */
     unsigned long longest_ns;   /* that a command buffer took */
     unsigned long most_waiting; /* command buffers of a queue that were committed and had not ended */
-    unsigned long quick_rows, quick_simdgroups, quick_dispatches; /* matmuls of this shape take less time */
-    unsigned long ignore_barrier;                                 /* the nth barrier does nothing; 0: none */
-    unsigned long live_objects; /* without the objects of the runtime itself */
-    unsigned long memory;       /* recommendedMaxWorkingSetSize, maxBufferLength */
+    /* Matmuls of this shape take less time, with these sums still less; those of the whole shape. */
+    unsigned long quick_rows, quick_simdgroups, quick_sums, quick_dispatches;
+    unsigned long ignore_barrier; /* the nth barrier does nothing; 0: none */
+    unsigned long live_objects;   /* without the objects of the runtime itself */
+    unsigned long memory;         /* recommendedMaxWorkingSetSize, maxBufferLength */
     unsigned long largest_buffer;
     unsigned long most_threads, simd_width; /* of every pipeline */
     int has_unified_memory, is_apple7;      /* the device */

@@ -50,6 +50,7 @@ static void odd_shapes_agree_with_the_cpu(void **state)
     (void)state;
     verify("llama-odd", "F32", SALVO_KV_AUTO, 12);
     verify("llama-odd", "Q4_0", SALVO_KV_F16, 12);
+    verify("llama-64to1", "F32", SALVO_KV_AUTO, 3); /* 32 threads share a row, also in attention */
 }
 
 /* Norms behind the layers, a window, and scores and logits with a limit. */
@@ -64,6 +65,7 @@ static void bytes_in_the_cache_agree_with_the_cpu(void **state)
     (void)state;
     verify("llama-tiny", "F32", SALVO_KV_Q8_0, 12);
     verify("llama-64to1", "F32", SALVO_KV_Q8_0, 3); /* heads of fewer elements than a scale has */
+    verify("llama-mini", "F32", SALVO_KV_Q8_0, 3);  /* of two scales */
 }
 
 static void recurrences_agree_with_the_cpu(void **state)
@@ -98,6 +100,7 @@ static const struct variants variants[] = {
     {"matmul", METAL_CONSTANT_GATES, {0, 1}, 2},
     {"matmul", METAL_CONSTANT_ROWS, {1, 2, METAL_MATMUL_ROWS}, 3},
     {"matmul", METAL_CONSTANT_SIMDGROUPS, {METAL_MATMUL_SIMDGROUPS, 4}, 2},
+    {"matmul", METAL_CONSTANT_SUMS, {1, METAL_MATMUL_SUMS}, 2},
     {"append", METAL_CONSTANT_CACHE, {METAL_F32, METAL_F16, METAL_Q8_0}, 3},
     {"attend", METAL_CONSTANT_CACHE, {METAL_F32, METAL_F16, METAL_Q8_0}, 3},
     {"attend", METAL_CONSTANT_PARTS, {0, METAL_PARTS}, 2},
@@ -105,6 +108,7 @@ static const struct variants variants[] = {
     {"attend", METAL_CONSTANT_PROJECTS, {0, 1}, 2},
     {"attend", METAL_CONSTANT_ROUNDS, {0, 1}, 2},
     {"attend", METAL_CONSTANT_LANES, {4, 8, 16, 32}, 4},
+    {"attend", METAL_CONSTANT_SUMS, {1, METAL_MATMUL_SUMS}, 2},
     {"normalise", METAL_CONSTANT_KIND, {METAL_RMS_NORM, METAL_LAYER_NORM, METAL_L2_NORM}, 3},
     {"each_column", METAL_CONSTANT_KIND,
         {METAL_GLU, METAL_ADD, METAL_MUL, METAL_LERP, METAL_RWKV_KEY, METAL_SELECT_ROWS, METAL_SOFTCAP}, 7},

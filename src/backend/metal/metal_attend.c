@@ -100,6 +100,7 @@ static enum salvo_status split_attend(struct compiling *compiling, const struct 
         (const uint32_t[METAL_CONSTANTS]){[METAL_CONSTANT_CACHE] = executor->options.kv_type,
             [METAL_CONSTANT_LANES] = 32,
             [METAL_CONSTANT_PARTS] = METAL_PARTS,
+            [METAL_CONSTANT_DIM] = arguments->head_dim,
             [METAL_CONSTANT_ROTATES] = rotates},
         METAL_ATTEND_THREADS));
     dispatch->large_positions = METAL_SPLIT_POSITIONS;
@@ -159,6 +160,7 @@ enum salvo_status metal_compile_attend(
     const struct op *ropes = fusion->ropes, *projections = fusion->projections;
     uint32_t constants[METAL_CONSTANTS] = {[METAL_CONSTANT_CACHE] = executor->options.kv_type,
         [METAL_CONSTANT_LANES] = 32,
+        [METAL_CONSTANT_DIM] = op->attend.head_dim,
         [METAL_CONSTANT_ROTATES] = ropes != NULL};
     struct attend_arguments arguments = {
         .q = metal_arena_at(compiling, op->inputs[0]),
@@ -189,6 +191,7 @@ enum salvo_status metal_compile_attend(
         describe_projections(compiling, fusion, &arguments);
         constants[METAL_CONSTANT_KIND] = executor->program->buffers[projections->inputs[0]].type;
         constants[METAL_CONSTANT_LANES] = metal_lanes_for(arguments.columns);
+        constants[METAL_CONSTANT_SUMS] = metal_sums_for(arguments.columns);
         constants[METAL_CONSTANT_ROUNDS] = projections->matmul.rounding == ROUNDING_F16;
         constants[METAL_CONSTANT_NORMS] = constants[METAL_CONSTANT_PROJECTS] = 1;
     }
@@ -217,6 +220,7 @@ enum salvo_status metal_compile_wkv7(struct compiling *compiling, const struct o
 {
     enum salvo_status status = SALVO_OK;
     const struct executor *executor = compiling->executor;
+    const uint32_t dim = op->wkv7.head_dim;
     struct metal_dispatch *dispatch;
     const struct wkv7_arguments arguments = {
         .r = metal_arena_at(compiling, op->inputs[0]),
@@ -227,23 +231,23 @@ enum salvo_status metal_compile_wkv7(struct compiling *compiling, const struct o
         .a = metal_arena_at(compiling, op->inputs[5]),
         .to = metal_arena_at(compiling, op->out),
         .heads = op->wkv7.heads,
-        .head_dim = op->wkv7.head_dim,
         .state = (uint32_t)executor->state.recurrent_offsets[op->wkv7.state],
         .recurrent_elements = (uint32_t)executor->state.recurrent_elements,
     };
-    if (arguments.head_dim > METAL_WKV7_DIM) {
+    if (dim > METAL_WKV7_DIM) {
         TRY(fail(SALVO_ERROR_UNSUPPORTED,
             "the Metal backend has the recurrence of heads of up to %d elements, not %u", METAL_WKV7_DIM,
-            arguments.head_dim));
+            dim));
     }
-    TRY(metal_add_dispatch(compiling, "wkv7", NULL, round_up(arguments.head_dim, 32), &dispatch));
+    TRY(metal_add_dispatch(compiling, "wkv7", (const uint32_t[METAL_CONSTANTS]){[METAL_CONSTANT_DIM] = dim},
+        round_up(dim, 32), &dispatch));
     metal_set_arguments(dispatch, &arguments, sizeof arguments);
     metal_bind(dispatch, compiling->arena);
     metal_bind(dispatch, &executor->recurrent);
     metal_bind_step(compiling, dispatch);
     dispatch->shape.groups = arguments.heads;
     dispatch->rows = ROWS_RUNS;
-    dispatch->shape.threadgroup_bytes = round_up(5 * arguments.head_dim * (uint32_t)sizeof(float), 16);
+    dispatch->shape.threadgroup_bytes = round_up(5 * dim * (uint32_t)sizeof(float), 16);
 cleanup:
     return status;
 }

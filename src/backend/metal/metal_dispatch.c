@@ -31,7 +31,8 @@ static enum salvo_status find_pipeline(
 {
     enum salvo_status status = SALVO_OK;
     struct metal_pipeline made = {.kernel = kernel,
-        .constants = {0, 32, 1, [METAL_CONSTANT_ROWS] = 1, [METAL_CONSTANT_SIMDGROUPS] = 1}};
+        .constants = {
+            0, 32, 1, [METAL_CONSTANT_ROWS] = 1, [METAL_CONSTANT_SIMDGROUPS] = 1, [METAL_CONSTANT_SUMS] = 1}};
     if (constants)
         memcpy(made.constants, constants, sizeof made.constants);
     for (uint32_t i = 0; i < executor->pipeline_count; i++) {

@@ -83,8 +83,9 @@ struct matmul_kind {
     uint32_t type, columns, rounds, norms, gates;
 };
 struct matmul_shape {
-    uint32_t rows,
-        simdgroups; /* rows of the matrix that a team of threads takes; simdgroups of a threadgroup */
+    uint32_t rows,  /* of the matrix that a team of threads takes */
+        simdgroups, /* of a threadgroup */
+        sums;       /* of each row that a thread has; the more, the fewer threads are a team */
 };
 struct matmul_choice {
     struct matmul_kind kind;
@@ -178,8 +179,10 @@ bool metal_takes_projection(const struct executor *executor, const struct group 
 /* Whether attention of a single token is shared by threadgroups from a position on. */
 bool metal_splits(const struct compiling *compiling, const struct op *attend);
 
-/* metal_matmul.c: threads that share a row of so many columns. */
+/* metal_matmul.c: threads that share a row of so many columns unless the other number is faster, and the
+ * partial sums that each has. */
 uint32_t metal_lanes_for(uint32_t columns);
+uint32_t metal_sums_for(uint32_t columns);
 
 /* metal_rows.c, metal_choose.c, metal_attend.c: the dispatch of an op. */
 enum salvo_status metal_compile_row_op(struct compiling *compiling, const struct op *op);

@@ -17,6 +17,13 @@ uint32_t metal_lanes_for(uint32_t columns)
     return lanes;
 }
 
+/* Two, so that twice as many lanes could have one each; the most lanes have one, so that half of them could
+ * have two. */
+uint32_t metal_sums_for(uint32_t columns)
+{
+    return metal_lanes_for(columns) < 32 ? METAL_MATMUL_SUMS : 1;
+}
+
 /* ---- Fusion ---- */
 
 /* A norm of longer rows is a dispatch of its own: each threadgroup would compute it again. */
@@ -98,13 +105,14 @@ enum salvo_status metal_add_matmul(struct compiling *compiling, const struct op 
     const struct executor *executor = compiling->executor;
     const buffer_id weight = op->inputs[0], gated = fusion->gated ? fusion->gated->inputs[0] : weight;
     const struct matmul_arguments arguments = arguments_of(compiling, op, fusion);
-    const uint32_t lanes = metal_lanes_for(arguments.columns), threads = 32 * shape.simdgroups,
-                   rows = threads / lanes * shape.rows,
+    const uint32_t lanes =
+                       metal_lanes_for(arguments.columns) * metal_sums_for(arguments.columns) / shape.sums,
+                   threads = 32 * shape.simdgroups, rows = threads / lanes * shape.rows,
                    tokens = compiling->plan->lowered.capacity[op->rows] > 1 ? METAL_MATMUL_TOKENS : 1;
     const uint32_t constants[METAL_CONSTANTS] = {executor->program->buffers[weight].type, lanes, tokens,
         op->matmul.rounding == ROUNDING_F16, [METAL_CONSTANT_NORMS] = fusion->norm != NULL,
         [METAL_CONSTANT_GATES] = fusion->gated != NULL, [METAL_CONSTANT_ROWS] = shape.rows,
-        [METAL_CONSTANT_SIMDGROUPS] = shape.simdgroups};
+        [METAL_CONSTANT_SIMDGROUPS] = shape.simdgroups, [METAL_CONSTANT_SUMS] = shape.sums};
     struct metal_dispatch *dispatch;
     TRY(metal_add_dispatch(compiling, "matmul", constants, threads, &dispatch));
     metal_set_arguments(dispatch, &arguments, sizeof arguments);

@@ -21,6 +21,7 @@
  * of threads takes. */
 #define METAL_MATMUL_SIMDGROUPS 2
 #define METAL_MATMUL_ROWS       4
+#define METAL_MATMUL_SUMS       2 /* most partial sums of a row that a thread has */
 
 /* Most rows of x that a threadgroup of a matmul takes; most elements of a head in attention, in wkv7. */
 #define METAL_MATMUL_TOKENS 8
@@ -104,7 +105,9 @@
 #define METAL_CONSTANT_SIMDGROUPS 9  /* of a threadgroup of a matmul */
 #define METAL_CONSTANT_CACHE      10 /* type of the KV cache */
 #define METAL_CONSTANT_PROJECTS   11 /* attention computes query, key and value from x */
-#define METAL_CONSTANTS           12
+#define METAL_CONSTANT_SUMS       12 /* partial sums of a row that each of LANES threads has */
+#define METAL_CONSTANT_DIM        13 /* elements of a head */
+#define METAL_CONSTANTS           14
 
 /*
  * A step as the device reads it: this header, a step_run for each slot, then words at the offsets that the
@@ -198,7 +201,7 @@ struct attend_arguments {
 
 struct wkv7_arguments {
     uint32_t r, w, k, v, kk, a, to;
-    uint32_t heads, head_dim, state, recurrent_elements;
+    uint32_t heads, state, recurrent_elements;
 };
 
 struct sample_arguments {

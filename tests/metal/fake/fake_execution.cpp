@@ -99,13 +99,26 @@ void run_together(std::vector<const command *> &together)
         run_dispatch(*each);
 }
 
-bool is_quick(const command &each)
+/* How many times as fast as others a command is. */
+unsigned speed_of(const command &each)
 {
-    const bool quick = !each.is_barrier && strcmp(each.state->kernel->name, "matmul") == 0 &&
-                       each.state->constants[METAL_CONSTANT_ROWS] == control.quick_rows &&
-                       each.state->constants[METAL_CONSTANT_SIMDGROUPS] == control.quick_simdgroups;
-    control.quick_dispatches += quick;
-    return quick;
+    if (each.is_barrier || strcmp(each.state->kernel->name, "matmul") != 0 ||
+        each.state->constants[METAL_CONSTANT_ROWS] != control.quick_rows ||
+        each.state->constants[METAL_CONSTANT_SIMDGROUPS] != control.quick_simdgroups)
+        return 1;
+    if (each.state->constants[METAL_CONSTANT_SUMS] != control.quick_sums)
+        return 5;
+    control.quick_dispatches++;
+    return 10;
+}
+
+unsigned long rows_of(const command &each)
+{
+    if (each.is_barrier || strcmp(each.state->kernel->name, "matmul") != 0)
+        return 0;
+    const unsigned *constants = each.state->constants;
+    return each.groups.width * each.threads.width / constants[METAL_CONSTANT_LANES] *
+           constants[METAL_CONSTANT_ROWS];
 }
 
 /* Runs the commands up to the next barrier, or to the end. */
@@ -114,7 +127,8 @@ void run_to_barrier(command_buffer *commands)
     std::vector<const command *> together;
     for (; commands->next < commands->commands.size(); commands->next++) {
         const command &each = commands->commands[commands->next];
-        commands->seconds += 1e-9 * (double)control.dispatch_ns / (is_quick(each) ? 10 : 1);
+        commands->seconds += 1e-9 * (double)control.dispatch_ns / speed_of(each);
+        commands->seconds += 1e-9 * (double)(control.row_ns * rows_of(each));
         if (!each.is_barrier)
             together.push_back(&each);
         else if (!together.empty())

@@ -26,4 +26,6 @@ inline void set_constants(const unsigned values[METAL_CONSTANTS])
     SIMDGROUPS = values[METAL_CONSTANT_SIMDGROUPS];
     CACHE = values[METAL_CONSTANT_CACHE];
     PROJECTS = values[METAL_CONSTANT_PROJECTS];
+    SUMS = values[METAL_CONSTANT_SUMS];
+    DIM = values[METAL_CONSTANT_DIM];
 }

@@ -121,17 +121,21 @@ inline void project_head(constant attend_arguments &arguments, uint which, devic
     constant projected_matrix &given = arguments.projections[which];
     uint teams = METAL_ATTEND_THREADS / LANES, lane = tid % LANES, parts = (arguments.columns + 15) / 16;
     device const float *norm = vectors + arguments.norm;
-    for (uint begin = 0; begin < arguments.head_dim; begin += teams) {
-        uint element = begin + tid / LANES, row = head * arguments.head_dim + element;
-        float sum = 0, values[16];
-        for (uint part = lane; element < arguments.head_dim && part < parts; part += LANES) {
-            unpack16(weights + given.weights + row * given.row_bytes, part, arguments.columns, values);
-            sum += part_product(
-                values, x + 16 * part, min(16u, arguments.columns - 16 * part), scale, norm + 16 * part);
+    for (uint begin = 0; begin < DIM; begin += teams) {
+        uint element = begin + tid / LANES, row = head * DIM + element;
+        float sums[METAL_MATMUL_SUMS] = {0, 0}, values[16];
+        for (uint first = lane; element < DIM && first < parts; first += LANES * SUMS) {
+            UNROLL for (uint i = 0; i < SUMS; i++) {
+                uint part = first + i * LANES;
+                if (part >= parts)
+                    continue;
+                unpack16(weights + given.weights + row * given.row_bytes, part, arguments.columns, values);
+                sums[i] = add_part(sums[i], values, x + 16 * part, width_of(part, arguments.columns), scale,
+                    norm + 16 * part);
+            }
         }
-        for (uint distance = LANES / 2; distance > 0; distance /= 2)
-            sum += simd_shuffle_xor(sum, (ushort)distance);
-        if (lane == 0 && element < arguments.head_dim)
+        float sum = sum_of_team(sums);
+        if (lane == 0 && element < DIM)
             to[element] = given.bias != METAL_NO_OPERAND ? sum + vectors[given.bias + row] : sum;
     }
 }
@@ -151,7 +155,6 @@ kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device fl
     uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]], THREADGROUP_MEMORY(float, shared))
 {
     uint head = PARTS ? group.x / PARTS : group.x, row = group.y, lane = tid % 32, team = tid / 32;
-    uint dim = arguments.head_dim;
     const uint teams = METAL_ATTEND_THREADS / 32;
     if (row >= step->live[METAL_ROWS_TOKENS])
         return;
@@ -165,10 +168,10 @@ kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device fl
         first = min(first + group.x % PARTS * length, end);
         end = min(first + length, end);
     }
-    device const float *query = arena + arguments.q + ((ulong)row * arguments.heads + head) * dim;
-    ulong new_at = ((ulong)row * arguments.kv_heads + kv_head) * dim;
+    device const float *query = arena + arguments.q + ((ulong)row * arguments.heads + head) * DIM;
+    ulong new_at = ((ulong)row * arguments.kv_heads + kv_head) * DIM;
     device const float *new_key = arena + arguments.k + new_at, *new_value = arena + arguments.v + new_at;
-    threadgroup float *own_query = shared + teams * (dim + 2), *own_key = own_query + dim, *own_value = own_key + dim;
+    threadgroup float *own_query = shared + teams * (DIM + 2), *own_key = own_query + DIM, *own_value = own_key + DIM;
     if (PROJECTS) {
         device const float *x = arena + arguments.x;
         float scale = norm_scale(arguments.columns, arguments.epsilon, x, tid);
@@ -178,10 +181,10 @@ kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device fl
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
     float q[METAL_ATTEND_DIM / 32], sums[METAL_ATTEND_DIM / 32], largest = -INFINITY, total = 0;
-    for (uint i = 0; i * 32 < dim; i++) {
+    UNROLL for (uint i = 0; 32 * i < DIM; i++) {
         uint element = 32 * i + lane;
         device const float *table = ropes + arguments.query_table;
-        q[i] = element >= dim ? 0
+        q[i] = element >= DIM ? 0
                : PROJECTS ? rotated_element(arguments, own_query, element, table, position)
                : ROTATES ? rotated_element(arguments, query, element, table, position)
                        : query[element];
@@ -193,13 +196,16 @@ kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device fl
         device uchar *value = cached_head(values, page, j, arguments.kv_heads, kv_head, arguments.head_bytes);
         bool is_new = ROTATES && j == position;
         float score = 0;
-        for (uint i = 0, element = lane; element < dim; i++, element += 32) {
+        UNROLL for (uint i = 0; 32 * i < DIM; i++) {
+            uint element = 32 * i + lane;
+            if (element >= DIM)
+                continue;
             device const float *table = ropes + arguments.key_table;
             float x = is_new ? new_element(key, element,
                                    PROJECTS ? rotated_element(arguments, own_key, element, table, position)
                                             : rotated_element(arguments, new_key, element, table, position),
                                    appends)
-                             : cached_element(key, element, dim);
+                             : cached_element(key, element, DIM);
             score = fma(q[i], x, score);
         }
         score = simd_sum(score) * arguments.scale;
@@ -207,26 +213,31 @@ kernel void attend(constant attend_arguments &arguments [[buffer(0)]], device fl
             score = arguments.cap * stable_tanh(score / arguments.cap);
         float next = max(largest, score), keeps = exponential(largest - next), weight = exponential(score - next);
         total = total * keeps + weight;
-        for (uint i = 0, element = lane; element < dim; i++, element += 32) {
+        UNROLL for (uint i = 0; 32 * i < DIM; i++) {
+            uint element = 32 * i + lane;
+            if (element >= DIM)
+                continue;
             float x = is_new ? new_element(value, element, PROJECTS ? own_value[element] : new_value[element], appends)
-                             : cached_element(value, element, dim);
+                             : cached_element(value, element, DIM);
             sums[i] = sums[i] * keeps + weight * x;
         }
         largest = next;
     }
-    threadgroup float *own = shared + team * (dim + 2);
+    threadgroup float *own = shared + team * (DIM + 2);
     if (lane == 0) {
         own[0] = largest;
         own[1] = total;
     }
-    for (uint i = 0; 32 * i + lane < dim; i++)
-        own[2 + 32 * i + lane] = sums[i];
+    UNROLL for (uint i = 0; 32 * i < DIM; i++) {
+        if (32 * i + lane < DIM)
+            own[2 + 32 * i + lane] = sums[i];
+    }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    float most = largest_score(shared, teams, dim), sum = joined(shared, teams, dim, 1, most);
-    device float *part = parts + ((ulong)row * arguments.heads * PARTS + group.x) * (dim + 2);
-    device float *to = arena + arguments.to + ((ulong)row * arguments.heads + head) * dim;
-    for (uint element = tid; element < dim; element += METAL_ATTEND_THREADS) {
-        float result = joined(shared, teams, dim, 2 + element, most);
+    float most = largest_score(shared, teams, DIM), sum = joined(shared, teams, DIM, 1, most);
+    device float *part = parts + ((ulong)row * arguments.heads * PARTS + group.x) * (DIM + 2);
+    device float *to = arena + arguments.to + ((ulong)row * arguments.heads + head) * DIM;
+    for (uint element = tid; element < DIM; element += METAL_ATTEND_THREADS) {
+        float result = joined(shared, teams, DIM, 2 + element, most);
         if (PARTS)
             part[2 + element] = result;
         else

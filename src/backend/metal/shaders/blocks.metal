@@ -20,7 +20,7 @@ constant float MXFP4_VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -
 /* A float format; columns beyond the last are 0. */
 inline void unpack_floats(device const uchar *row, uint first, uint columns, thread float *out)
 {
-    for (uint i = 0; i < 16; i++) {
+    UNROLL for (uint i = 0; i < 16; i++) {
         uint column = first + i;
         if (column >= columns)
             out[i] = 0;
@@ -55,7 +55,7 @@ inline void unpack_nibbles(device const uchar *block, uint part, thread float *o
         high = ((uint)ushort_at(block) | (uint)ushort_at(block + 2) << 16) >> (16 * part);
         block += 4;
     }
-    for (uint i = 0; i < 16; i++) {
+    UNROLL for (uint i = 0; i < 16; i++) {
         uint code = block[i] >> (4 * part) & 15;
         if (has_high)
             code |= (high >> i & 1) << 4;
@@ -73,7 +73,7 @@ inline void unpack_nibbles(device const uchar *block, uint part, thread float *o
 inline void unpack_q8_0(device const uchar *block, uint part, thread float *out)
 {
     float scale = half_at(block);
-    for (uint i = 0; i < 16; i++)
+    UNROLL for (uint i = 0; i < 16; i++)
         out[i] = scale * (float)(char)block[2 + 16 * part + i];
 }
 
@@ -86,7 +86,7 @@ inline uint pair_at(device const uchar *pairs, uint element)
 inline void unpack_q2_k(device const uchar *block, uint part, thread float *out)
 {
     float scale = half_at(block + 80) * (float)(block[part] & 15), low = half_at(block + 82) * (float)(block[part] >> 4);
-    for (uint i = 0; i < 16; i++)
+    UNROLL for (uint i = 0; i < 16; i++)
         out[i] = scale * (float)pair_at(block + 16, 16 * part + i) - low;
 }
 
@@ -95,7 +95,7 @@ inline void unpack_q3_k(device const uchar *block, uint part, thread float *out)
     device const uchar *groups = block + 96;
     int group = (groups[part % 8] >> (part / 8 * 4) & 15) | (groups[8 + part % 4] >> (part / 4 * 2) & 3) << 4;
     float scale = half_at(block + 108) * (float)(group - 32);
-    for (uint i = 0; i < 16; i++) {
+    UNROLL for (uint i = 0; i < 16; i++) {
         uint element = 16 * part + i;
         int code = (int)(pair_at(block + 32, element) | (block[element % 32] >> (element / 32) & 1u) << 2);
         out[i] = scale * (float)(code - 4);
@@ -116,7 +116,7 @@ inline void unpack_q4_k(device const uchar *block, uint part, thread float *out)
     }
     float step = half_at(block) * (float)scale, least = half_at(block + 2) * (float)low;
     device const uchar *high = block + 16, *nibbles = KIND == METAL_Q5_K ? block + 48 : block + 16;
-    for (uint i = 0; i < 16; i++) {
+    UNROLL for (uint i = 0; i < 16; i++) {
         uint element = 16 * part + i, code = nibbles[element / 64 * 32 + element % 32] >> (group % 2 * 4) & 15u;
         if (KIND == METAL_Q5_K)
             code |= (high[element % 32] >> group & 1u) << 4;
@@ -127,7 +127,7 @@ inline void unpack_q4_k(device const uchar *block, uint part, thread float *out)
 inline void unpack_q6_k(device const uchar *block, uint part, thread float *out)
 {
     float scale = half_at(block + 208) * (float)(char)block[192 + part];
-    for (uint i = 0; i < 16; i++) {
+    UNROLL for (uint i = 0; i < 16; i++) {
         uint element = 16 * part + i;
         uint low = block[element / 128 * 64 + element % 64] >> (element % 128 / 64 * 4) & 15u;
         out[i] = scale * (float)((int)(low | pair_at(block + 128, element) << 4) - 32);
@@ -139,8 +139,15 @@ inline void unpack_iq4_xs(device const uchar *block, uint part, thread float *ou
     uint group = part / 2;
     int low = block[4 + group / 2] >> (group % 2 * 4) & 15, high = ushort_at(block + 2) >> (group * 2) & 3;
     float scale = half_at(block) * (float)((low | high << 4) - 32);
-    for (uint i = 0; i < 16; i++)
+    UNROLL for (uint i = 0; i < 16; i++)
         out[i] = scale * IQ4_VALUES[block[8 + 16 * group + i] >> (part % 2 * 4) & 15];
+}
+
+/* Columns of a part: only a row of floats may end within one. */
+inline uint width_of(uint part, uint columns)
+{
+    bool is_float = KIND == METAL_F32 || KIND == METAL_F16 || KIND == METAL_BF16;
+    return is_float ? min(16u, columns - 16 * part) : 16;
 }
 
 /* Columns 16 * part ... of a row. */

@@ -27,6 +27,11 @@ FUNCTION_CONSTANT(uint, ROWS, METAL_CONSTANT_ROWS)
 FUNCTION_CONSTANT(uint, SIMDGROUPS, METAL_CONSTANT_SIMDGROUPS)
 FUNCTION_CONSTANT(uint, CACHE, METAL_CONSTANT_CACHE)
 FUNCTION_CONSTANT(uint, PROJECTS, METAL_CONSTANT_PROJECTS)
+FUNCTION_CONSTANT(uint, SUMS, METAL_CONSTANT_SUMS)
+FUNCTION_CONSTANT(uint, DIM, METAL_CONSTANT_DIM)
+
+/* Before a loop of constant length: a thread's array that it indexes stays in registers only without the loop. */
+#define UNROLL _Pragma("clang loop unroll(full)")
 
 /* ---- Ids for the host, which looks for them while the command buffer runs ---- */
 

@@ -104,8 +104,11 @@ kernel void embed(constant embed_arguments &arguments [[buffer(0)]], device cons
         return; /* a run whose slot is not at its first position */
     float values[16];
     unpack16(weights + arguments.table + (ulong)id * arguments.row_bytes, part, arguments.columns, values);
-    for (uint i = 0; i < min(16u, arguments.columns - 16 * part); i++)
-        arena[arguments.to + (ulong)row * arguments.columns + 16 * part + i] = values[i] * arguments.scale;
+    uint width = width_of(part, arguments.columns);
+    UNROLL for (uint i = 0; i < 16; i++) {
+        if (i < width)
+            arena[arguments.to + (ulong)row * arguments.columns + 16 * part + i] = values[i] * arguments.scale;
+    }
 }
 
 kernel void rotate(constant rope_arguments &arguments [[buffer(0)]], device float *arena [[buffer(1)]],
