@@ -1,7 +1,6 @@
 /*
  * Steps. The host writes a step into an entry of the ring, which the device reads and changes in place,
  * encodes the dispatches of its plan, and reads the results from the same entry. Two steps are in flight.
- * With recurrent state a step waits for the one before it, whose version of the state it continues.
  */
 #include "backend/metal/metal_executor.h"
 
@@ -219,8 +218,6 @@ enum salvo_status metal_step_begin(
     *out = NULL;
     TRY(step_queue_make_room(queue, step));
     TRY(gguf_check(executor->program->gguf)); /* while the step can be refused as a whole */
-    if (executor->state.recurrent_elements)
-        TRY(step_queue_complete_all(queue));
     for (uint32_t i = 0; i < step->run_count; i++)
         TRY(place_bias(executor, &step->runs[i]));
     struct metal_step *added = &executor->steps[(queue->submitted + 1) % RING_ENTRIES];
