@@ -56,7 +56,19 @@ static enum salvo_status check_commands(const struct executor *executor, const s
     return failed ? metal_fail(&executor->device, "a command buffer", objc_buffer_error(failed)) : SALVO_OK;
 }
 
-/* Waits until the event has the step's ticket. After an error the event is never signalled. */
+/*
+ * After the event has the step's ticket: the status of a command buffer that failed may be known a moment
+ * later, and the signal may be that of a step behind it. Only the last signal proves that its own command
+ * buffer is complete.
+ */
+static void await_statuses(const struct executor *executor, const struct metal_step *step)
+{
+    const uint32_t proven = executor->queue.submitted == step->pending->ticket;
+    for (uint32_t i = 0; i + proven < step->command_count; i++)
+        objc_wait_until_completed(step->commands[i]);
+}
+
+/* Waits until the event has the step's ticket. A command buffer that fails does not signal it. */
 static enum salvo_status await(
     struct executor *executor, struct pending_step *pending, uint32_t microseconds, bool *out_done)
 {
@@ -64,8 +76,10 @@ static enum salvo_status await(
     *out_done = objc_wait_for_event(executor->device.event, (objc_count)pending->ticket, microseconds / 1000);
     if (!*out_done && microseconds < 1000)
         nanosleep(&(struct timespec){.tv_nsec = 1000L * microseconds}, NULL);
-    const enum salvo_status status =
-        check_commands(executor, &executor->steps[pending->ticket % RING_ENTRIES]);
+    const struct metal_step *step = &executor->steps[pending->ticket % RING_ENTRIES];
+    if (*out_done)
+        await_statuses(executor, step);
+    const enum salvo_status status = check_commands(executor, step);
     objc.pop_pool(pool);
     return status;
 }
