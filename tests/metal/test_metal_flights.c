@@ -137,19 +137,19 @@ static void the_host_gives_up_at_any_token(void **state)
     }
 }
 
-/* Each of the command buffers is lost, with another in flight behind it. */
+/* Each of the command buffers is lost, with another in flight behind it that a wait may run to its end. */
 static void any_command_buffer_in_flight_is_lost(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct pair pair = open_pair(shapes[i]);
-        fake_metal()->most_parts = 16;
         ASSERT_OK(generate(&pair.metal, 0, &(struct listener){0}));
         const unsigned long before = fake_metal()->commits;
         ASSERT_OK(generate(&pair.metal, 0, &(struct listener){0}));
         const unsigned long commits = fake_metal()->commits - before;
         for (unsigned long nth = 1; nth <= commits; nth++) {
             struct salvo_session *copy;
+            fake_metal()->most_parts = (nth + i) % 2 ? 16 : 100000;
             fake_metal()->lose_commit = fake_metal()->commits + nth;
             fake_metal()->most_waiting = 0;
             assert_int_equal(SALVO_ERROR_DEVICE, generate(&pair.metal, 0, &(struct listener){0}));
@@ -168,6 +168,35 @@ static void any_command_buffer_in_flight_is_lost(void **state)
             pair = open_pair(shapes[i]);
             ASSERT_OK(generate(&pair.metal, 0, &(struct listener){0}));
         }
+        close_pair(&pair);
+    }
+}
+
+/* Parts of a prompt, then a token, in flight together, of which each is lost: the status of its command
+ * buffer is known later than the signals of those behind it. */
+static void any_step_in_flight_is_lost(void **state)
+{
+    (void)state;
+    enum { STEPS = 3 };
+    for (size_t i = 0; i < 2 * STEPS; i++) {
+        struct pair pair = open_pair(shapes[i % 2]);
+        const size_t lost = i / 2;
+        struct salvo_run_result result;
+        uint64_t steps[STEPS];
+        fake_metal()->lose_commit = fake_metal()->commits + lost + 1;
+        for (size_t step = 0; step < STEPS; step++) {
+            const struct salvo_run run = {.session = pair.metal.session,
+                .ids = prompt + step,
+                .count = step < 2,
+                .want = step < 2 ? SALVO_WANT_NOTHING : SALVO_WANT_ID};
+            ASSERT_OK(salvo_engine_submit(pair.metal.engine, &run, 1, sizeof run, &steps[step]));
+        }
+        for (size_t step = 0; step < STEPS; step++) {
+            ASSERT_OK(salvo_engine_wait(pair.metal.engine, steps[step], &result, 1, sizeof result));
+            assert_int_equal(step < lost ? SALVO_OK : SALVO_ERROR_DEVICE, result.status);
+        }
+        assert_int_equal(lost, salvo_session_position(pair.metal.session));
+        fake_metal()->lose_commit = 0;
         close_pair(&pair);
     }
 }
@@ -219,6 +248,7 @@ int main(void)
         cmocka_unit_test(several_command_buffers_are_in_flight),
         cmocka_unit_test(the_host_gives_up_at_any_token),
         cmocka_unit_test(any_command_buffer_in_flight_is_lost),
+        cmocka_unit_test(any_step_in_flight_is_lost),
         cmocka_unit_test(a_session_ends_beside_another),
         cmocka_unit_test(nothing_is_left_and_no_rule_was_broken),
     };
