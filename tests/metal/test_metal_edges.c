@@ -393,6 +393,20 @@ static void what_no_buffer_has_room_for_is_refused(void **state)
     check_refused(made_model("llama-tiny", "F32"), SALVO_ERROR_UNSUPPORTED,
         "a buffer of Emulated Apple GPU has 0 MB at most");
     check_refused(made_model_of("llama-mini", "Q2_K", 64), SALVO_ERROR_MEMORY, "ask for a smaller batch");
+    /* The largest buffer of this model fits, or lacks a byte. */
+    const char *path = made_model_of("llama-mini", "Q2_K", 64);
+    fake_metal()->largest_buffer = largest;
+    struct fixture fixture = fixture_open(path, metal_options(1));
+    const struct executor *executor = fixture.engine->executor;
+    uint64_t most = executor->arena.size;
+    for (uint32_t i = 0; i < fixture.engine->program->buffer_count; i++)
+        most = executor->kv_pages[i].size > most ? executor->kv_pages[i].size : most;
+    fixture_close(&fixture);
+    fake_metal()->largest_buffer = most;
+    fixture = fixture_open(path, metal_options(1));
+    fixture_close(&fixture);
+    fake_metal()->largest_buffer = most - 1;
+    check_refused(path, SALVO_ERROR_MEMORY, "ask for a smaller batch");
     fake_metal()->largest_buffer = largest;
 }
 
