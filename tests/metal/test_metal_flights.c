@@ -131,6 +131,26 @@ static void several_command_buffers_are_in_flight(void **state)
     }
 }
 
+/* Before the time of a token is known, each is a command buffer of its own; the step ends with the last. */
+static void a_step_of_several_command_buffers_has_all_tokens(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct pair pair = open_pair(shapes[i]);
+        struct salvo_run_result result;
+        int32_t chosen[AHEAD];
+        uint64_t step;
+        const struct salvo_run run = {.session = pair.metal.session, .tokens = AHEAD, .chosen_ids = chosen};
+        ASSERT_OK(salvo_session_feed(pair.metal.session, prompt, FED));
+        const unsigned long before = fake_metal()->commits;
+        ASSERT_OK(salvo_engine_submit(pair.metal.engine, &run, 1, sizeof run, &step));
+        assert_int_equal(AHEAD, fake_metal()->commits - before);
+        ASSERT_OK(salvo_engine_wait(pair.metal.engine, step, &result, 1, sizeof result));
+        assert_int_equal(AHEAD, result.id_count);
+        close_pair(&pair);
+    }
+}
+
 /* The host stops or cancels at each token, when more or fewer of the tokens behind it have run. */
 static void the_host_gives_up_at_any_token(void **state)
 {
@@ -278,6 +298,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_command_buffers_are_in_flight),
+        cmocka_unit_test(a_step_of_several_command_buffers_has_all_tokens),
         cmocka_unit_test(the_host_gives_up_at_any_token),
         cmocka_unit_test(a_step_in_flight_chooses_no_id),
         cmocka_unit_test(any_command_buffer_in_flight_is_lost),
