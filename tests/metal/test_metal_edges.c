@@ -315,6 +315,53 @@ static void a_prompt_fills_its_context(void **state)
     }
 }
 
+/* What a session generates, and how it ends, when its context has room for `room` tokens behind the prompt.
+ */
+static enum salvo_finish generate_to_the_end(const char *backend, const char *path, uint32_t room,
+    float temperature, int32_t *out_ids, uint32_t *out_count)
+{
+    const int32_t ids[] = {0, 0, 0};
+    struct salvo_engine_options options = metal_options(1);
+    struct salvo_sampler sampler = SALVO_SAMPLER_INIT;
+    struct salvo_generate_result result = SALVO_GENERATE_RESULT_INIT;
+    options.backend = backend;
+    options.context = 3 + room;
+    struct fixture fixture = fixture_open(path, options);
+    sampler.temperature = temperature;
+    sampler.seed = 5;
+    ASSERT_OK(salvo_session_set_sampler(fixture.session, &sampler));
+    ASSERT_OK(salvo_session_feed(fixture.session, ids, 3));
+    ASSERT_OK(salvo_session_generate(fixture.session,
+        &(struct salvo_generate_options){
+            .size = sizeof(struct salvo_generate_options), .max_tokens = 100, .ahead = 4, .ignore_end = true},
+        &result));
+    *out_count = salvo_session_position(fixture.session);
+    memcpy(out_ids, salvo_session_tokens(fixture.session), *out_count * sizeof *out_ids);
+    fixture_close(&fixture);
+    return result.finish;
+}
+
+/* Contexts that end within a step of four tokens or with it, and vocabularies of an id and of many. */
+static void a_generation_fills_its_context(void **state)
+{
+    (void)state;
+    enum { MOST = 3 + 10 };
+    static const char *const shapes[] = {"llama-mini", "rwkv7-mini"};
+    static const uint32_t vocabularies[] = {1, 33, 2049};
+    for (uint32_t i = 0; i < 12; i++) {
+        int32_t taken[MOST], expected[MOST];
+        uint32_t counts[2];
+        const char *path = made_model_of(shapes[i % 2], "F32", vocabularies[i / 2 % 3]);
+        const uint32_t room = 5 + i / 2;
+        const float temperature = i < 6 ? 0 : 0.8f;
+        assert_int_equal(generate_to_the_end("cpu", path, room, temperature, expected, &counts[0]),
+            generate_to_the_end("metal", path, room, temperature, taken, &counts[1]));
+        assert_int_equal(counts[0], counts[1]);
+        assert_int_equal(3 + room, counts[1]);
+        assert_memory_equal(expected, taken, counts[0] * sizeof *taken);
+    }
+}
+
 static void check_refused(const char *path, enum salvo_status expected, const char *text)
 {
     const struct salvo_engine_options options = metal_options(1);
@@ -403,6 +450,20 @@ static void what_no_buffer_has_room_for_is_refused(void **state)
     check_refused(made_model("llama-tiny", "F32"), SALVO_ERROR_UNSUPPORTED,
         "a buffer of Emulated Apple GPU has 0 MB at most");
     check_refused(made_model_of("llama-mini", "Q2_K", 64), SALVO_ERROR_MEMORY, "ask for a smaller batch");
+    /* The largest buffer of this model fits, or lacks a byte. */
+    const char *path = made_model_of("llama-mini", "Q2_K", 64);
+    fake_metal()->largest_buffer = largest;
+    struct fixture fixture = fixture_open(path, metal_options(1));
+    const struct executor *executor = fixture.engine->executor;
+    uint64_t most = executor->arena.size;
+    for (uint32_t i = 0; i < fixture.engine->program->buffer_count; i++)
+        most = executor->kv_pages[i].size > most ? executor->kv_pages[i].size : most;
+    fixture_close(&fixture);
+    fake_metal()->largest_buffer = most;
+    fixture = fixture_open(path, metal_options(1));
+    fixture_close(&fixture);
+    fake_metal()->largest_buffer = most - 1;
+    check_refused(path, SALVO_ERROR_MEMORY, "ask for a smaller batch");
     fake_metal()->largest_buffer = largest;
 }
 
@@ -430,6 +491,7 @@ int main(void)
         cmocka_unit_test(an_engine_is_closed_while_its_steps_run),
         cmocka_unit_test(a_session_is_closed_while_another_decodes),
         cmocka_unit_test(a_prompt_fills_its_context),
+        cmocka_unit_test(a_generation_fills_its_context),
         cmocka_unit_test(memory_up_to_the_working_set_is_enough),
         cmocka_unit_test(scratch_is_written_before_it_is_read),
         cmocka_unit_test(shapes_are_timed_with_equally_many_rows),

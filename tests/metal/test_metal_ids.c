@@ -84,8 +84,7 @@ static void ids_arrive_while_their_command_buffer_runs(void **state)
     fixture_close(&fixture);
 }
 
-/* A recurrent model submits a step when the one before it has ended, so that only ids of the last step are
- * seen early; all ids equal those of submissions with one token. */
+/* All ids equal those of submissions with one token. */
 static void ids_of_a_recurrence(void **state)
 {
     (void)state;
@@ -94,7 +93,7 @@ static void ids_of_a_recurrence(void **state)
     fake_metal()->most_parts = 4;
     const unsigned long before = fake_metal()->interruptions;
     const struct arrivals early = generate(&fixture, 0);
-    assert_true(fake_metal()->interruptions > before + AHEAD);
+    assert_true(fake_metal()->interruptions > before + COUNT);
     ASSERT_OK(salvo_session_rollback(fixture.session, 0));
     int32_t *expected = continuation(fixture.session, ids, FIRST, COUNT);
     assert_memory_equal(expected, early.ids, sizeof early.ids);

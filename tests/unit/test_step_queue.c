@@ -92,17 +92,33 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Submits a step with one run that samples, whose result will be `result`. */
-static struct pending_run submit(
-    uint32_t slot, uint32_t repeat, const volatile bool *cancel, struct run_result result)
+/* Submits a step with this run, whose result will be `result`. */
+static struct pending_run submit_run(
+    struct run run, uint32_t repeat, const volatile bool *cancel, struct run_result result)
 {
-    const struct run run = {.slot = slot, .count = 1, .pages = pages, .logits = LOGITS_LAST};
+    run.count = 1;
+    run.pages = pages;
+    run.logits = LOGITS_LAST;
     const struct step step = {
         .runs = &run, .run_count = 1, .token_count = 1, .ids = ids, .repeat = repeat, .cancel = cancel};
     assert_int_equal(SALVO_OK, step_queue_make_room(&device.queue, &step));
     const struct pending_step *pending = step_queue_add(&device.queue, &step);
     device.results[pending->ticket % ENTRIES][0] = result;
     return pending->runs[0];
+}
+
+/* A run of ids of the host, at the first position. */
+static struct pending_run submit(
+    uint32_t slot, uint32_t repeat, const volatile bool *cancel, struct run_result result)
+{
+    return submit_run((struct run){.slot = slot}, repeat, cancel, result);
+}
+
+/* A run of the device's own ids at a position of slot 0, which samples `sampled` of `repeat`. */
+static struct pending_run submit_behind(uint32_t first, uint32_t repeat, uint32_t sampled)
+{
+    return submit_run((struct run){.first = first, .source = SOURCE_LAST}, repeat, NULL,
+        (struct run_result){.sampled = sampled});
 }
 
 static const struct run_result one = {.sampled = 1};
@@ -163,6 +179,140 @@ static void a_step_that_repeats_commits_the_version_of_its_last_token(void **sta
     assert_int_equal(8, device.counters.tokens);
 }
 
+static void expect_sampled(uint64_t ticket, uint32_t expected)
+{
+    struct run_result result;
+    assert_int_equal(SALVO_OK, step_queue_wait(&device.queue, ticket, &result));
+    assert_int_equal(expected, result.sampled);
+}
+
+static void assert_unused(uint8_t version, struct pending_run run)
+{
+    assert_true(version != run.read_version && version != run.write_version && version != run.next_version);
+}
+
+/* The version that a step which repeats ends with is known before it ends: a step behind it does nothing
+ * otherwise. */
+static void a_step_behind_one_that_repeats_is_in_flight_too(void **state)
+{
+    (void)state;
+    for (uint32_t repeat = 2, first = 0; repeat <= 5; repeat++, first += 10) {
+        const uint8_t before = (uint8_t)step_queue_recurrent_place(&device.queue, 0);
+        const struct pending_run run =
+            submit_run((struct run){.first = first}, repeat, NULL, (struct run_result){.sampled = repeat});
+        const struct pending_run behind = submit_behind(first + repeat, 3, 3);
+        assert_int_equal(0, device.awaited);
+        assert_int_equal(before, run.read_version);
+        assert_int_equal(repeat % 2 ? run.write_version : run.next_version, behind.read_version);
+        assert_unused(behind.write_version, run);
+        assert_true(behind.next_version != behind.read_version);
+        assert_true(behind.next_version != behind.write_version);
+        wait_for(device.queue.submitted - 1, SALVO_OK);
+        assert_int_equal(behind.read_version, step_queue_recurrent_place(&device.queue, 0));
+        wait_for(device.queue.submitted, SALVO_OK);
+        assert_int_equal(behind.write_version, step_queue_recurrent_place(&device.queue, 0));
+        device.awaited = 0;
+    }
+}
+
+/* Its limit or the end of the context ends a run before the others of its step. */
+static void a_run_with_a_limit_is_continued_from_there(void **state)
+{
+    (void)state;
+    const struct run_result three = {.sampled = 3};
+    const struct pending_run limited = submit_run((struct run){.limit = 3}, 8, NULL, three);
+    assert_int_equal(limited.write_version, submit_behind(3, 1, 1).read_version);
+    assert_int_equal(0, device.awaited);
+    wait_for(2, SALVO_OK);
+    device.awaited = 0;
+    const struct pending_run last = submit_run((struct run){.first = 97}, 8, NULL, three);
+    assert_int_equal(3, last.tokens);
+    assert_int_equal(3, submit_run((struct run){.first = 97, .limit = 5000}, 8, NULL, three).tokens);
+    wait_for(4, SALVO_OK);
+}
+
+/* Steps that do not continue the last one's tokens wait until their number is known. */
+static void a_step_that_continues_elsewhere_waits(void **state)
+{
+    (void)state;
+    (void)submit(0, 4, NULL, (struct run_result){.sampled = 4});
+    (void)submit(1, 4, NULL, (struct run_result){.sampled = 4});
+    assert_int_equal(0, device.awaited);
+    (void)submit_behind(3, 4, 0);
+    assert_int_equal(1, device.awaited);
+    (void)submit(1, 1, NULL, one);
+    assert_int_equal(2, device.awaited);
+    wait_for(4, SALVO_OK);
+}
+
+/* Whatever the device says of steps behind one that stopped early, their ids have no state, and nothing that
+ * continues them has one. */
+static void steps_behind_one_that_stopped_early_have_no_results(void **state)
+{
+    (void)state;
+    for (uint32_t sampled = 1; sampled < 4; sampled++) {
+        const uint64_t before = device.queue.submitted;
+        const struct pending_run stopped =
+            submit(0, 4, NULL, (struct run_result){.sampled = sampled, .ended = sampled});
+        (void)submit_behind(4, 4, 4);
+        wait_for(before + 1, SALVO_OK);
+        const uint64_t place = step_queue_recurrent_place(&device.queue, 0);
+        assert_int_equal(sampled % 2 ? stopped.write_version : stopped.next_version, place);
+        const struct pending_run later = submit_behind(8, 4, 4);
+        assert_true(later.write_version != place);
+        expect_sampled(before + 2, 0);
+        expect_sampled(before + 3, 0);
+        assert_int_equal(place, step_queue_recurrent_place(&device.queue, 0));
+        assert_int_equal(place, submit(0, 1, NULL, one).read_version);
+        wait_for(before + 4, SALVO_OK);
+        assert_true(place != step_queue_recurrent_place(&device.queue, 0));
+    }
+}
+
+/* A step of one token is cancelled after the device has computed it and the one behind it. The next step
+ * begins with ids of the host while that one is still in flight. */
+static void steps_behind_a_cancelled_one_have_no_results(void **state)
+{
+    (void)state;
+    const volatile bool cancel = true;
+    (void)submit(0, 1, &cancel, one);
+    const struct pending_run behind = submit_behind(1, 4, 4);
+    assert_unused(0, behind); /* the state that the first one leaves */
+    wait_for(1, SALVO_ERROR_CANCELLED);
+    const struct pending_run again = submit(0, 1, NULL, one);
+    assert_int_equal(0, again.read_version);
+    expect_sampled(2, 0);
+    wait_for(3, SALVO_OK);
+    assert_int_equal(again.write_version, step_queue_recurrent_place(&device.queue, 0));
+}
+
+/* A cancelled step that is ignored does not take those behind it with it that do not continue it. */
+static void a_step_that_begins_anew_is_not_ignored(void **state)
+{
+    (void)state;
+    const volatile bool cancel = true;
+    (void)submit(0, 1, &cancel, one);
+    (void)submit_behind(1, 1, 1);
+    wait_for(1, SALVO_ERROR_CANCELLED);
+    const struct pending_run again = submit(0, 1, NULL, one), behind = submit_behind(1, 1, 1);
+    assert_int_equal(0, again.read_version);
+    assert_int_equal(again.write_version, behind.read_version);
+    expect_sampled(4, 1);
+    assert_int_equal(behind.write_version, step_queue_recurrent_place(&device.queue, 0));
+}
+
+/* Ids alone need no state. */
+static void results_without_recurrent_state_stay(void **state)
+{
+    (void)state;
+    const volatile bool cancel = true;
+    device.state.recurrent_elements = 0;
+    (void)submit(0, 1, &cancel, one);
+    (void)submit_behind(1, 4, 4);
+    wait_for(1, SALVO_ERROR_CANCELLED);
+    expect_sampled(2, 4);
+}
+
 /* Steps behind a step that did nothing were computed from a state that does not exist. */
 static void steps_behind_one_that_did_nothing_do_not_commit(void **state)
 {
@@ -170,7 +320,7 @@ static void steps_behind_one_that_did_nothing_do_not_commit(void **state)
     const struct pending_run first = submit(0, 1, NULL, one);
     (void)submit(0, 1, NULL, (struct run_result){0});
     (void)submit(0, 1, NULL, one);
-    wait_for(3, SALVO_OK);
+    expect_sampled(3, 0);
     assert_int_equal(first.write_version, step_queue_recurrent_place(&device.queue, 0));
     assert_int_equal(first.write_version, submit(0, 1, NULL, one).read_version);
     wait_for(4, SALVO_OK);
@@ -322,6 +472,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_oldest_step_is_awaited_when_no_entry_is_free, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             a_step_that_repeats_commits_the_version_of_its_last_token, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_step_behind_one_that_repeats_is_in_flight_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_run_with_a_limit_is_continued_from_there, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_step_that_continues_elsewhere_waits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            steps_behind_one_that_stopped_early_have_no_results, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(steps_behind_a_cancelled_one_have_no_results, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_step_that_begins_anew_is_not_ignored, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(results_without_recurrent_state_stay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(steps_behind_one_that_did_nothing_do_not_commit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_cancelled_step_keeps_its_complete_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_lost_device_takes_no_steps, set_up, tear_down),

@@ -46,6 +46,20 @@ static uint8_t version_after(
     return sampled == 0 ? run->read_version : sampled % 2 ? run->write_version : run->next_version;
 }
 
+/* The position behind the tokens of a run. */
+static uint32_t end_after(const struct pending_step *pending, const struct pending_run *run, uint32_t sampled)
+{
+    return run->first + (pending->repeat > 1 ? sampled : run->count);
+}
+
+/* The slot's state stays as it was committed last, and steps in flight behind this one do not change it. */
+static void ignore_steps_behind(const struct step_queue *queue, struct recurrent_slot *slot)
+{
+    slot->ignored = queue->submitted;
+    slot->current = slot->committed;
+    slot->end = slot->committed_end;
+}
+
 /* Collects the results of a step and commits its recurrent state. A cancelled step that repeats keeps its
  * complete tokens. */
 static enum salvo_status commit(struct step_queue *queue, struct pending_step *pending)
@@ -60,15 +74,18 @@ static enum salvo_status commit(struct step_queue *queue, struct pending_step *p
         struct recurrent_slot *slot = &queue->slots[run->slot];
         /* A run that did nothing because the step before it stopped early leaves its state unchanged. */
         const bool did_nothing = run->samples && results[i].sampled == 0;
-        if (cancelled || did_nothing || pending->ticket <= slot->ignored) {
-            slot->ignored = queue->submitted;
-            slot->current = slot->committed;
-        } else {
-            slot->committed = version_after(pending, run, results[i].sampled);
-            if (pending->repeat > 1 || results[i].failed)
-                slot->current = slot->committed;
-        }
         queue->counters->tokens += pending->repeat > 1 ? results[i].sampled : did_nothing ? 0 : run->count;
+        if (pending->ticket <= slot->ignored) {
+            if (queue->state->recurrent_elements)
+                pending->results[i] = (struct run_result){0}; /* its ids have no state */
+        } else if (cancelled || did_nothing) {
+            ignore_steps_behind(queue, slot);
+        } else if (!pending->samples_only) {
+            slot->committed = version_after(pending, run, results[i].sampled);
+            slot->committed_end = end_after(pending, run, results[i].sampled);
+            if (pending->repeat > 1 && results[i].sampled < run->tokens)
+                ignore_steps_behind(queue, slot);
+        }
     }
     return cancelled ? fail(SALVO_ERROR_CANCELLED, "cancelled") : SALVO_OK;
 }
@@ -201,50 +218,98 @@ cleanup:
 
 /* ---- Beginning ---- */
 
-/* Two versions of a slot's recurrent state that no step in flight reads or may commit. */
-static bool find_versions(
-    const struct step_queue *queue, uint32_t slot, uint8_t *out_after, uint8_t *out_other)
+/* The slot's run of a step; NULL: it has none. */
+static const struct pending_run *run_of_slot(const struct pending_step *pending, uint32_t slot)
 {
-    bool used[QUEUE_MAX_VERSIONS] = {false};
-    uint8_t found[2] = {0, 0};
-    int count = 0;
-    used[queue->slots[slot].committed] = used[queue->slots[slot].current] = true;
-    for (uint64_t i = queue->completed + 1; i <= queue->submitted; i++) {
-        const struct pending_step *pending = &queue->pending[i % queue->entries];
-        for (uint32_t j = 0; j < pending->run_count; j++) {
-            const struct pending_run *run = &pending->runs[j];
-            if (run->slot == slot)
-                used[run->read_version] = used[run->write_version] = used[run->next_version] = true;
-        }
+    for (uint32_t i = 0; i < pending->run_count; i++) {
+        if (pending->runs[i].slot == slot)
+            return &pending->runs[i];
     }
-    for (uint8_t i = 0; i < queue->versions && count < 2; i++) {
-        if (!used[i])
-            found[count++] = i;
-    }
-    *out_after = found[0];
-    *out_other = count == 2 ? found[1] : found[0];
-    return count > 0;
+    return NULL;
 }
 
-/* Whether the slot's last step must be complete before another can be written. */
+/* The first version that is not used; false: all are. */
+static bool find_unused(const struct step_queue *queue, const bool *used, uint8_t *out)
+{
+    for (uint8_t i = 0; i < queue->versions; i++) {
+        if (!used[i]) {
+            *out = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/*
+ * The versions that a step of a slot writes. Its first token writes one that no step in flight reads, writes
+ * or may commit: a run that does nothing may still write it, beside others. Its second token is computed only
+ * if the slot's steps in flight were complete, so where all of these repeat, it may write what they leave
+ * behind. False: there are not enough.
+ */
+static bool find_versions(
+    const struct step_queue *queue, uint32_t slot, bool repeats, uint8_t *out_after, uint8_t *out_other)
+{
+    const struct recurrent_slot *versions = &queue->slots[slot];
+    bool used[QUEUE_MAX_VERSIONS] = {false}, all_repeat = true;
+    used[versions->committed] = used[versions->current] = true;
+    for (uint64_t i = queue->completed + 1; i <= queue->submitted; i++) {
+        const struct pending_step *pending = &queue->pending[i % queue->entries];
+        const struct pending_run *run = run_of_slot(pending, slot);
+        if (!run)
+            continue;
+        used[run->read_version] = used[run->write_version] = used[run->next_version] = true;
+        all_repeat &= pending->repeat > 1;
+    }
+    if (!find_unused(queue, used, out_after))
+        return false;
+    *out_other = *out_after;
+    if (!repeats)
+        return true;
+    if (all_repeat)
+        memset(used, 0, sizeof used);
+    used[versions->current] = used[*out_after] = true;
+    return find_unused(queue, used, out_other);
+}
+
+/* Whether the run continues what the slot's steps compute if nothing stops them. */
+static bool continues(const struct recurrent_slot *slot, const struct run *run)
+{
+    return run->source == SOURCE_LAST && run->first == slot->end;
+}
+
+static bool repeats_in_flight(const struct step_queue *queue, uint32_t slot)
+{
+    for (uint64_t i = queue->completed + 1; i <= queue->submitted; i++) {
+        const struct pending_step *pending = &queue->pending[i % queue->entries];
+        if (pending->repeat > 1 && run_of_slot(pending, slot))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the slot's last step must be complete before another can be written. The device runs a step behind
+ * one that repeats only if that one has all its tokens, so its version of the state is known. */
 static bool must_wait(const struct step_queue *queue, const struct step *step)
 {
     if (!queue->state->recurrent_elements || step->samples_only)
         return false;
     for (uint32_t i = 0; i < step->run_count; i++) {
         uint8_t after, other;
-        const uint32_t slot = step->runs[i].slot;
-        if (!find_versions(queue, slot, &after, &other) || (step->repeat > 1 && after == other))
+        const struct run *run = &step->runs[i];
+        if (!find_versions(queue, run->slot, step->repeat > 1, &after, &other) ||
+            (repeats_in_flight(queue, run->slot) && !continues(&queue->slots[run->slot], run)))
             return true;
-        for (uint64_t j = queue->completed + 1; j <= queue->submitted; j++) {
-            const struct pending_step *pending = &queue->pending[j % queue->entries];
-            for (uint32_t k = 0; k < pending->run_count; k++) {
-                if (pending->runs[k].slot == slot && pending->repeat > 1)
-                    return true; /* its number of tokens is not known yet */
-            }
-        }
     }
     return false;
+}
+
+/* Tokens that a run decodes unless it is stopped. */
+static uint32_t tokens_of(const struct step_queue *queue, const struct step *step, const struct run *run)
+{
+    const uint32_t context = queue->options->context,
+                   end = run->limit > run->first && run->limit < context ? run->limit : context,
+                   left = end - run->first, repeat = step_repeats(step);
+    return left < repeat ? left : repeat;
 }
 
 enum salvo_status step_queue_make_room(struct step_queue *queue, const struct step *step)
@@ -282,13 +347,20 @@ struct pending_step *step_queue_add(struct step_queue *queue, const struct step 
         *out = (struct pending_run){.slot = run->slot,
             .first = run->first,
             .count = step->samples_only ? 0 : run->count,
+            .tokens = tokens_of(queue, step, run),
             .samples = run->logits == LOGITS_LAST,
             .read_version = slot->current,
             .write_version = slot->current,
             .next_version = slot->current};
-        if (!step->samples_only)
-            (void)find_versions(queue, run->slot, &out->write_version, &out->next_version);
-        slot->current = out->write_version;
+        if (step->samples_only)
+            continue;
+        (void)find_versions(queue, run->slot, step->repeat > 1, &out->write_version, &out->next_version);
+        if (run->source == SOURCE_LAST && !continues(slot, run)) {
+            slot->ignored = ticket; /* the state that it continues does not exist */
+            continue;
+        }
+        slot->current = version_after(pending, out, out->tokens);
+        slot->end = end_after(pending, out, out->tokens);
     }
     place_ids(queue, step);
     queue->submitted = ticket;

@@ -15,7 +15,8 @@ enum { QUEUE_MAX_ENTRIES = 4, QUEUE_MAX_VERSIONS = 4 };
 /* A run of a submitted step: its slot, positions and versions of recurrent state. */
 struct pending_run {
     uint32_t slot, first, count;
-    bool samples; /* an id, unless it fails or does nothing */
+    uint32_t tokens; /* that it decodes unless it is stopped */
+    bool samples;    /* an id, unless it fails or does nothing */
     uint8_t read_version, write_version, next_version;
 };
 
@@ -38,10 +39,11 @@ struct pending_step {
     enum salvo_status status;
 };
 
-/* The versions of a slot's recurrent state: the committed one, and the one that the last submitted step
- * writes. */
+/* The versions of a slot's recurrent state, and the positions behind them: the committed one, and the one
+ * that the submitted steps end with if nothing stops them. */
 struct recurrent_slot {
     uint8_t committed, current;
+    uint32_t committed_end, end;
     uint64_t ignored; /* tickets up to this one do not commit, because a step before them failed */
 };
 

@@ -45,7 +45,8 @@
 
 #define METAL_PAGE_POSITIONS 256
 #define METAL_STOP_IDS       32
-#define METAL_VERSIONS       3 /* of recurrent state: the committed one, and two that a step alternates between */
+#define METAL_VERSIONS \
+    4 /* of recurrent state: the committed one, two of the first step in flight, one of the second */
 
 /* enum run_source, enum run_logits, enum row_kind */
 #define METAL_SOURCE_LAST  1

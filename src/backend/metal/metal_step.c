@@ -1,7 +1,6 @@
 /*
  * Steps. The host writes a step into an entry of the ring, which the device reads and changes in place,
  * encodes the dispatches of its plan, and reads the results from the same entry. Two steps are in flight.
- * With recurrent state a step waits for the one before it, whose version of the state it continues.
  */
 #include "backend/metal/metal_executor.h"
 
@@ -57,7 +56,19 @@ static enum salvo_status check_commands(const struct executor *executor, const s
     return failed ? metal_fail(&executor->device, "a command buffer", objc_buffer_error(failed)) : SALVO_OK;
 }
 
-/* Waits until the event has the step's ticket. After an error the event is never signalled. */
+/*
+ * After the event has the step's ticket: the status of a command buffer that failed may be known a moment
+ * later, and the signal may be that of a step behind it. Only the last signal proves that its own command
+ * buffer is complete.
+ */
+static void await_statuses(const struct executor *executor, const struct metal_step *step)
+{
+    const uint32_t proven = executor->queue.submitted == step->pending->ticket;
+    for (uint32_t i = 0; i + proven < step->command_count; i++)
+        objc_wait_until_completed(step->commands[i]);
+}
+
+/* Waits until the event has the step's ticket. A command buffer that fails does not signal it. */
 static enum salvo_status await(
     struct executor *executor, struct pending_step *pending, uint32_t microseconds, bool *out_done)
 {
@@ -65,8 +76,10 @@ static enum salvo_status await(
     *out_done = objc_wait_for_event(executor->device.event, (objc_count)pending->ticket, microseconds / 1000);
     if (!*out_done && microseconds < 1000)
         nanosleep(&(struct timespec){.tv_nsec = 1000L * microseconds}, NULL);
-    const enum salvo_status status =
-        check_commands(executor, &executor->steps[pending->ticket % RING_ENTRIES]);
+    const struct metal_step *step = &executor->steps[pending->ticket % RING_ENTRIES];
+    if (*out_done)
+        await_statuses(executor, step);
+    const enum salvo_status status = check_commands(executor, step);
     objc.pop_pool(pool);
     return status;
 }
@@ -219,8 +232,6 @@ enum salvo_status metal_step_begin(
     *out = NULL;
     TRY(step_queue_make_room(queue, step));
     TRY(gguf_check(executor->program->gguf)); /* while the step can be refused as a whole */
-    if (executor->state.recurrent_elements)
-        TRY(step_queue_complete_all(queue));
     for (uint32_t i = 0; i < step->run_count; i++)
         TRY(place_bias(executor, &step->runs[i]));
     struct metal_step *added = &executor->steps[(queue->submitted + 1) % RING_ENTRIES];

@@ -69,11 +69,6 @@ void commit(command_buffer *self, SEL)
         cut_file();
 }
 
-unsigned long buffer_status(command_buffer *self, SEL)
-{
-    return self->status;
-}
-
 fake_object *buffer_error(command_buffer *self, SEL)
 {
     return self->failure;
@@ -187,7 +182,6 @@ __attribute__((constructor)) void add_methods()
     add("FakeCommandBuffer", "computeCommandEncoderWithDispatchType:", new_encoder);
     add("FakeCommandBuffer", "encodeSignalEvent:value:", encode_signal);
     add("FakeCommandBuffer", "commit", commit);
-    add("FakeCommandBuffer", "status", buffer_status);
     add("FakeCommandBuffer", "error", buffer_error);
     add("FakeCommandBuffer", "GPUStartTime", buffer_start);
     add("FakeCommandBuffer", "GPUEndTime", buffer_end);

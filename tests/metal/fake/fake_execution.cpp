@@ -137,8 +137,11 @@ void run_to_barrier(command_buffer *commands)
     run_together(together);
 }
 
+unsigned long event_waits;
+
 void complete(command_buffer *commands)
 {
+    commands->known_from = event_waits + 1;
     if (commands->is_lost) {
         commands->status = FAILED;
         commands->failure = new error(control.error_code, "the fake device failed");
@@ -209,6 +212,13 @@ void wait_until_completed(command_buffer *self, SEL)
 {
     while (self->status < COMPLETED && run_next(self->from, ULONG_MAX)) {
     }
+    self->known_from = 0;
+}
+
+/* The host sees how a command buffer ended a moment after what it has signalled. */
+unsigned long buffer_status(command_buffer *self, SEL)
+{
+    return self->known_from <= event_waits ? self->status : (unsigned long)COMMITTED;
 }
 
 /* The queue with a command buffer that signals the event; nullptr: there is none. */
@@ -225,6 +235,7 @@ queue *queue_of(const event *signalled)
 
 bool event_wait(event *self, SEL, unsigned long value, unsigned long milliseconds)
 {
+    event_waits++;
     const unsigned long parts = milliseconds ? ULONG_MAX : 1 + next_random() % control.most_parts;
     while (self->value < value && run_next(queue_of(self), parts)) {
     }
@@ -237,6 +248,7 @@ __attribute__((constructor)) void add_methods()
     add("FakeDevice", "newCommandQueue", device_new_queue);
     add("FakeDevice", "newSharedEvent", device_new_event);
     add("FakeCommandBuffer", "waitUntilCompleted", wait_until_completed);
+    add("FakeCommandBuffer", "status", buffer_status);
     add("FakeEvent", "waitUntilSignaledValue:timeoutMS:", event_wait);
 }
 } // namespace

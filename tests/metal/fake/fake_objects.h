@@ -132,6 +132,7 @@ struct command_buffer : fake_object {
     std::vector<command> commands;
     size_t next = 0; /* command to run */
     unsigned long status = NOT_ENQUEUED;
+    unsigned long known_from = 0; /* the wait for an event from which on the host sees the status */
     bool is_encoding = false, is_lost = false;
     event *signals = nullptr;
     unsigned long signal_value = 0;
