@@ -152,9 +152,7 @@ static int run(int count, char **arguments)
         return usage_error("grammar: 'check', 'sample' or 'match' is expected%s%s%s",
             *action ? ", not '" : "", action, *action ? "'" : "");
     if (count > (matches ? 2 : 1))
-        return usage_error(
-            "grammar: unexpected argument '%s': a grammar is given with --grammar FILE, --regex TEXT "
-            "or --json-schema FILE",
+        return usage_error("grammar: unexpected argument '%s': a grammar is given with --grammar FILE",
             arguments[matches ? 2 : 1]);
     if (!has_grammar())
         return usage_error("grammar: --grammar FILE, --regex TEXT or --json-schema FILE is needed");

@@ -40,7 +40,7 @@ static void bench_close(struct bench *bench)
 struct launch {
     const char *kernel;
     uint32_t constants[METAL_CONSTANTS], groups, threads;
-    const void *arguments;
+    void *arguments;
     size_t argument_bytes;
     objc_count bindings[10], binding_count; /* places in the buffer, from index 1 on */
 };
@@ -53,7 +53,7 @@ static void run(struct bench *bench, const struct launch *launch)
     void *pool = objc.push_pool();
     objc_id commands = objc_command_buffer(bench->device.queue), encoder = objc_encoder(commands, 1);
     objc_set_pipeline(encoder, pipeline.handle);
-    objc_set_bytes(encoder, (void *)(uintptr_t)launch->arguments, launch->argument_bytes, 0);
+    objc_set_bytes(encoder, launch->arguments, launch->argument_bytes, 0);
     for (objc_count i = 0; i < launch->binding_count; i++)
         objc_set_buffer(encoder, bench->buffer.handle, launch->bindings[i], i + 1);
     objc_set_threadgroup_memory(encoder, 256, 0);
@@ -80,8 +80,7 @@ static void multiply(struct bench *bench, enum tensor_type type, uint32_t rows, 
     bool is_fused, struct shape shape)
 {
     const struct tensor_type_info *info = tensor_type_info(type);
-    const struct matmul_arguments arguments = {
-        .row_bytes = columns / info->block_elements * info->block_bytes,
+    struct matmul_arguments arguments = {.row_bytes = columns / info->block_elements * info->block_bytes,
         .rows = rows,
         .columns = columns,
         .x = X,
@@ -228,7 +227,7 @@ static void check_projection(struct bench *bench, uint32_t sums)
     enum { DIM = 8, SHORT = 160, KEYS = STEP + (1 << 14), VALUES = STEP + (1 << 15) };
     static float weights[DIM * SHORT];
     const struct projected_matrix matrix = {.row_bytes = SHORT / 32 * 18, .bias = METAL_NO_OPERAND};
-    const struct attend_arguments arguments = {.to = TO,
+    struct attend_arguments arguments = {.to = TO,
         .heads = 1,
         .kv_heads = 1,
         .head_bytes = DIM * sizeof(float),
@@ -282,7 +281,7 @@ static void l2_norms_of_short_vectors_have_a_limit(void **state)
     (void)state;
     enum { GROUP = 16 };
     struct bench bench = bench_open();
-    const struct row_arguments arguments = {.to = 2 * GROUP,
+    struct row_arguments arguments = {.to = 2 * GROUP,
         .weight = METAL_NO_OPERAND,
         .bias = METAL_NO_OPERAND,
         .columns = 2 * GROUP,
@@ -314,7 +313,7 @@ enum { HEAD = 32, SCALE_NAN = 0x7e00 };
 /* Appends x as a key with one scale, which is returned as the bits of a half. */
 static uint32_t append(struct bench *bench, const float *x, int8_t *out_codes)
 {
-    const struct append_arguments arguments = {.heads = 1, .head_dim = HEAD, .head_bytes = HEAD + 2};
+    struct append_arguments arguments = {.heads = 1, .head_dim = HEAD, .head_bytes = HEAD + 2};
     uint16_t scale;
     memcpy(bench->arena, x, HEAD * sizeof *x);
     run(bench, &(struct launch){.kernel = "append",
