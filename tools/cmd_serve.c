@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MOST_KEYS = 256, DEFAULT_PARALLEL = 4, OLLAMA_PORT = 11434 };
 
@@ -91,7 +92,7 @@ static char *name_of(const struct salvo_model *model)
     const char *path = salvo_model_info(model)->path, *slash = strrchr(path, '/');
     char *name = strdup(slash ? slash + 1 : path);
     char *ending = name ? strrchr(name, '.') : NULL;
-    if (ending && strcmp(ending, ".gguf") == 0)
+    if (ending && strcasecmp(ending, ".gguf") == 0)
         *ending = 0;
     return name;
 }

@@ -245,6 +245,33 @@ static void a_step_that_continues_elsewhere_waits(void **state)
     wait_for(4, SALVO_OK);
 }
 
+/* A step that continues a state that does not exist leaves the step before it as it is. */
+static void a_step_that_continues_nothing_is_ignored_alone(void **state)
+{
+    (void)state;
+    const struct pending_run first = submit(0, 1, NULL, one);
+    (void)submit_behind(9, 1, 1);
+    wait_for(1, SALVO_OK);
+    expect_sampled(2, 0);
+    assert_int_equal(first.write_version, step_queue_recurrent_place(&device.queue, 0));
+    assert_int_equal(first.write_version, submit(0, 1, NULL, one).read_version);
+}
+
+/* The device skips a step behind a stop id, also one that samples nothing. */
+static void a_step_behind_a_stop_id_does_not_commit(void **state)
+{
+    (void)state;
+    const struct pending_run first = submit(0, 1, NULL, (struct run_result){.sampled = 1, .ended = true});
+    struct run run = {.first = 1, .count = 1, .source = SOURCE_LAST, .logits = LOGITS_ALL, .pages = pages};
+    const struct step step = {.runs = &run, .run_count = 1, .token_count = 1, .ids = ids, .repeat = 1};
+    assert_int_equal(SALVO_OK, step_queue_make_room(&device.queue, &step));
+    device.results[step_queue_add(&device.queue, &step)->ticket % ENTRIES][0] = (struct run_result){0};
+    wait_for(1, SALVO_OK);
+    wait_for(2, SALVO_OK);
+    assert_int_equal(first.write_version, step_queue_recurrent_place(&device.queue, 0));
+    assert_int_equal(first.write_version, submit(0, 1, NULL, one).read_version);
+}
+
 /* Whatever the device says of steps behind one that stopped early, their ids have no state, and nothing that
  * continues them has one. */
 static void steps_behind_one_that_stopped_early_have_no_results(void **state)
@@ -475,6 +502,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_step_behind_one_that_repeats_is_in_flight_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_run_with_a_limit_is_continued_from_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_step_that_continues_elsewhere_waits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_step_that_continues_nothing_is_ignored_alone, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_step_behind_a_stop_id_does_not_commit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             steps_behind_one_that_stopped_early_have_no_results, set_up, tear_down),
         cmocka_unit_test_setup_teardown(steps_behind_a_cancelled_one_have_no_results, set_up, tear_down),

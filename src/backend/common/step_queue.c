@@ -80,10 +80,12 @@ static enum salvo_status commit(struct step_queue *queue, struct pending_step *p
                 pending->results[i] = (struct run_result){0}; /* its ids have no state */
         } else if (cancelled || did_nothing) {
             ignore_steps_behind(queue, slot);
-        } else if (!pending->samples_only) {
-            slot->committed = version_after(pending, run, results[i].sampled);
-            slot->committed_end = end_after(pending, run, results[i].sampled);
-            if (pending->repeat > 1 && results[i].sampled < run->tokens)
+        } else {
+            if (!pending->samples_only) {
+                slot->committed = version_after(pending, run, results[i].sampled);
+                slot->committed_end = end_after(pending, run, results[i].sampled);
+            }
+            if (results[i].ended || (pending->repeat > 1 && results[i].sampled < run->tokens))
                 ignore_steps_behind(queue, slot);
         }
     }
@@ -277,18 +279,20 @@ static bool continues(const struct recurrent_slot *slot, const struct run *run)
     return run->source == SOURCE_LAST && run->first == slot->end;
 }
 
-static bool repeats_in_flight(const struct step_queue *queue, uint32_t slot)
+/* Whether the slot has a step in flight; `repeats`: one that repeats. */
+static bool is_in_flight(const struct step_queue *queue, uint32_t slot, bool repeats)
 {
     for (uint64_t i = queue->completed + 1; i <= queue->submitted; i++) {
         const struct pending_step *pending = &queue->pending[i % queue->entries];
-        if (pending->repeat > 1 && run_of_slot(pending, slot))
+        if ((pending->repeat > 1 || !repeats) && run_of_slot(pending, slot))
             return true;
     }
     return false;
 }
 
 /* Whether the slot's last step must be complete before another can be written. The device runs a step behind
- * one that repeats only if that one has all its tokens, so its version of the state is known. */
+ * one that repeats only if that one has all its tokens, so its version of the state is known. A step that
+ * continues a state that does not exist is ignored, but not those before it. */
 static bool must_wait(const struct step_queue *queue, const struct step *step)
 {
     if (!queue->state->recurrent_elements || step->samples_only)
@@ -297,7 +301,8 @@ static bool must_wait(const struct step_queue *queue, const struct step *step)
         uint8_t after, other;
         const struct run *run = &step->runs[i];
         if (!find_versions(queue, run->slot, step->repeat > 1, &after, &other) ||
-            (repeats_in_flight(queue, run->slot) && !continues(&queue->slots[run->slot], run)))
+            (is_in_flight(queue, run->slot, run->source != SOURCE_LAST) &&
+                !continues(&queue->slots[run->slot], run)))
             return true;
     }
     return false;

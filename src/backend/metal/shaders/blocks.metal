@@ -1,6 +1,7 @@
 /*
  * Weights in the block layouts of GGUF files (quant/blocks.h), read where the file is mapped. All formats are
- * unpacked in parts of 16 columns, which have one scale. Blocks are aligned to two bytes (MXFP4: to one).
+ * unpacked in parts of 16 columns, which have one scale, without fast math, as matmul.metal adds their products. Blocks are
+ * aligned to two bytes (MXFP4: to one).
  */
 
 inline ushort ushort_at(device const uchar *bytes)
@@ -20,6 +21,7 @@ constant float MXFP4_VALUES[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -
 /* A float format; columns beyond the last are 0. */
 inline void unpack_floats(device const uchar *row, uint first, uint columns, thread float *out)
 {
+#pragma METAL fp math_mode(safe)
     UNROLL for (uint i = 0; i < 16; i++) {
         uint column = first + i;
         if (column >= columns)
@@ -36,6 +38,7 @@ inline void unpack_floats(device const uchar *row, uint first, uint columns, thr
 /* Half `part` of a block of 32: element i and i + 16 share a byte. */
 inline void unpack_nibbles(device const uchar *block, uint part, thread float *out)
 {
+#pragma METAL fp math_mode(safe)
     bool has_min = KIND == METAL_Q4_1 || KIND == METAL_Q5_1, has_high = KIND == METAL_Q5_0 || KIND == METAL_Q5_1;
     float scale, low = 0;
     if (KIND == METAL_MXFP4) {
@@ -72,6 +75,7 @@ inline void unpack_nibbles(device const uchar *block, uint part, thread float *o
 
 inline void unpack_q8_0(device const uchar *block, uint part, thread float *out)
 {
+#pragma METAL fp math_mode(safe)
     float scale = half_at(block);
     UNROLL for (uint i = 0; i < 16; i++)
         out[i] = scale * (float)(char)block[2 + 16 * part + i];
@@ -85,6 +89,7 @@ inline uint pair_at(device const uchar *pairs, uint element)
 
 inline void unpack_q2_k(device const uchar *block, uint part, thread float *out)
 {
+#pragma METAL fp math_mode(safe)
     float scale = half_at(block + 80) * (float)(block[part] & 15), low = half_at(block + 82) * (float)(block[part] >> 4);
     UNROLL for (uint i = 0; i < 16; i++)
         out[i] = scale * (float)pair_at(block + 16, 16 * part + i) - low;
@@ -92,6 +97,7 @@ inline void unpack_q2_k(device const uchar *block, uint part, thread float *out)
 
 inline void unpack_q3_k(device const uchar *block, uint part, thread float *out)
 {
+#pragma METAL fp math_mode(safe)
     device const uchar *groups = block + 96;
     int group = (groups[part % 8] >> (part / 8 * 4) & 15) | (groups[8 + part % 4] >> (part / 4 * 2) & 3) << 4;
     float scale = half_at(block + 108) * (float)(group - 32);
@@ -105,6 +111,7 @@ inline void unpack_q3_k(device const uchar *block, uint part, thread float *out)
 /* Q4_K and Q5_K; `part` / 2 is the group of 32. */
 inline void unpack_q4_k(device const uchar *block, uint part, thread float *out)
 {
+#pragma METAL fp math_mode(safe)
     device const uchar *groups = block + 4;
     uint group = part / 2, scale, low;
     if (group < 4) {
@@ -126,6 +133,7 @@ inline void unpack_q4_k(device const uchar *block, uint part, thread float *out)
 
 inline void unpack_q6_k(device const uchar *block, uint part, thread float *out)
 {
+#pragma METAL fp math_mode(safe)
     float scale = half_at(block + 208) * (float)(char)block[192 + part];
     UNROLL for (uint i = 0; i < 16; i++) {
         uint element = 16 * part + i;
@@ -136,6 +144,7 @@ inline void unpack_q6_k(device const uchar *block, uint part, thread float *out)
 
 inline void unpack_iq4_xs(device const uchar *block, uint part, thread float *out)
 {
+#pragma METAL fp math_mode(safe)
     uint group = part / 2;
     int low = block[4 + group / 2] >> (group % 2 * 4) & 15, high = ushort_at(block + 2) >> (group * 2) & 3;
     float scale = half_at(block) * (float)((low | high << 4) - 32);
