@@ -279,8 +279,8 @@ static void steps_behind_one_that_stopped_early_have_no_results(void **state)
     (void)state;
     for (uint32_t sampled = 1; sampled < 4; sampled++) {
         const uint64_t before = device.queue.submitted;
-        const struct pending_run stopped =
-            submit(0, 4, NULL, (struct run_result){.sampled = sampled, .ended = sampled});
+        const struct run_result early = {.sampled = sampled, .ended = sampled == 1, .failed = sampled > 1};
+        const struct pending_run stopped = submit(0, 4, NULL, early);
         (void)submit_behind(4, 4, 4);
         wait_for(before + 1, SALVO_OK);
         const uint64_t place = step_queue_recurrent_place(&device.queue, 0);
