@@ -315,8 +315,7 @@ static void a_prompt_fills_its_context(void **state)
     }
 }
 
-/* What a session generates, and how it ends, when its context has room for `room` tokens behind the prompt.
- */
+/* Generates in a context with room for `room` tokens behind the prompt. The result is the end's reason. */
 static enum salvo_finish generate_to_the_end(const char *backend, const char *path, uint32_t room,
     float temperature, int32_t *out_ids, uint32_t *out_count)
 {

@@ -329,7 +329,7 @@ static uint32_t append(struct bench *bench, const float *x, int8_t *out_codes)
     return scale;
 }
 
-/* What bytes and a scale cannot express has a scale that is NaN, so that attention fails as with floats. */
+/* Values that bytes and a scale cannot express get a scale that is NaN, so attention fails as with floats. */
 static void bytes_of_the_cache_show_what_is_not_finite(void **state)
 {
     (void)state;

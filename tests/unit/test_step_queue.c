@@ -272,8 +272,8 @@ static void a_step_behind_a_stop_id_does_not_commit(void **state)
     assert_int_equal(first.write_version, submit(0, 1, NULL, one).read_version);
 }
 
-/* Whatever the device says of steps behind one that stopped early, their ids have no state, and nothing that
- * continues them has one. */
+/* Steps behind one that stopped early have no results, even if the device reports ids of them, and the steps
+ * that continue them have none either. */
 static void steps_behind_one_that_stopped_early_have_no_results(void **state)
 {
     (void)state;
