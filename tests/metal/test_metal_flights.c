@@ -59,7 +59,7 @@ static void check_session(struct pair *pair, struct salvo_session *session)
         fail_msg("at position %u: KL divergence %g", position, divergence);
 }
 
-/* Counts the tokens of a generation, and stops or cancels it at one of them. */
+/* Counts the tokens of a generation; at one of them it stops, cancels or spoils the generation. */
 struct listener {
     struct salvo_session *session;
     uint32_t count, at; /* at: the token that stops or cancels; 0: none */
