@@ -24,10 +24,13 @@
 
 #include "backend/cuda/kernels/prefill/rows_many.cu"
 
+#include "backend/cuda/kernels/prefill/rwkv7_many.cu"
+
 #include "cuda/check_attend.h"
 #include "cuda/check_gemm.h"
 #include "cuda/check_recurrence.h"
 #include "cuda/check_rows.h"
+#include "cuda/check_rwkv7.h"
 #include "cuda/check_tagged_words.h"
 
 int main()
@@ -35,6 +38,7 @@ int main()
     checks results;
     check_tagged_words(results);
     check_steps(results);
+    check_rwkv7_rows(results);
     check_gemms(results);
     check_attends(results);
     check_recurrences(results);

@@ -4,6 +4,7 @@
 #include "backend/cuda/kernels/prefill/norm_many.cu"
 #include "backend/cuda/kernels/prefill/rotate_many.cu"
 #include "backend/cuda/kernels/prefill/rows_many.cu"
+#include "backend/cuda/kernels/prefill/rwkv7_many.cu"
 #include "backend/cuda/kernels/prefill/sample.cu"
 #include "backend/cuda/kernels/prefill/wkv7_chunks.cu"
 #include "backend/cuda/kernels/prefill/wkv7_many.cu"
@@ -17,6 +18,9 @@ void add_row_kernels(kernel_table &table)
         FAKE_KERNEL(salvo_few_rows),
         FAKE_KERNEL(salvo_norm),
         FAKE_KERNEL(salvo_rotate),
+        FAKE_KERNEL(salvo_rwkv7_mix),
+        FAKE_KERNEL(salvo_rwkv7_inputs),
+        FAKE_KERNEL(salvo_rwkv7_results),
         FAKE_KERNEL(salvo_end),
         FAKE_KERNEL(salvo_probe),
         FAKE_KERNEL(salvo_sample),

@@ -87,6 +87,30 @@ struct cuda_launch cuda_rotate_launch(uint32_t capacity)
     return (struct cuda_launch){"salvo_rotate", capacity, 1, ROTATE_THREADS, 0};
 }
 
+struct cuda_launch cuda_mix_launch(struct cuda_mix *mix, uint32_t capacity)
+{
+    mix->blocks = capacity <= FEW_ROWS && mix->count > 1 ? mix->count : 1;
+    return (struct cuda_launch){"salvo_rwkv7_mix", capacity, mix->blocks,
+        divide_up(mix->columns, CUDA_TILE_COLUMNS) * (CUDA_TILE_COLUMNS / 4), 0};
+}
+
+bool cuda_has_head_rows(uint32_t head_dim)
+{
+    return head_dim >= 8 && head_dim <= 128 && (head_dim & (head_dim - 1)) == 0;
+}
+
+struct cuda_launch cuda_wkv7_inputs_launch(const struct cuda_wkv7_inputs *inputs, uint32_t capacity)
+{
+    return (struct cuda_launch){
+        "salvo_rwkv7_inputs", capacity, divide_up(inputs->columns, 4 * HEADS_THREADS), HEADS_THREADS, 0};
+}
+
+struct cuda_launch cuda_wkv7_results_launch(const struct cuda_wkv7_results *results, uint32_t capacity)
+{
+    return (struct cuda_launch){
+        "salvo_rwkv7_results", capacity, divide_up(results->columns, 4 * HEADS_THREADS), HEADS_THREADS, 0};
+}
+
 static uint32_t largest(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;

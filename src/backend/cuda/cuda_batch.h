@@ -19,6 +19,11 @@
  *
  * salvo_rotate(machine, struct cuda_rotate): ropes and kv_append before attention, without tables.
  *
+ * salvo_rwkv7_mix(machine, struct cuda_mix): norm, token shift and lerps of RWKV-7, without tables.
+ *
+ * salvo_rwkv7_inputs(machine, struct cuda_wkv7_inputs), salvo_rwkv7_results(machine, struct
+ * cuda_wkv7_results): the ops before and after its recurrence, without tables.
+ *
  * salvo_gemm_*(machine, struct cuda_gemm)
  *
  * salvo_flash_*(machine, struct cuda_flash): attention. q has been rotated, and the step's keys and values
@@ -84,6 +89,9 @@ enum {
     NORM_THREADS = 256,
     NORM_COLUMNS = 4 * NORM_THREADS * 4, /* of a block: a thread has up to four times four in registers.
                                             Rows that no norm reads whole may have several blocks */
+    MIX_LERPS = 6,
+    MIX_THREADS = 1024, /* at most: a thread has four columns of a row */
+    HEADS_THREADS = 64, /* a thread has four columns; few, so that a row has several blocks */
     END_THREADS = 128,
     FLASH_QUERIES = 16,       /* pairs of token and head that a block works on */
     FLASH_WARPS = 4,          /* warps that divide the keys */
@@ -139,6 +147,52 @@ struct cuda_norm_rows {
     struct cuda_packed_input packed_input;
     uint32_t rows;    /* enum row_kind: tokens or outputs */
     uint32_t columns; /* a multiple of 4 */
+    float epsilon;
+    uint32_t padding;
+};
+
+/* A row mixed with another one, by a weight for each column. */
+struct cuda_mix_lerp {
+    uint64_t weight, out;            /* out: [T][columns], or 0 */
+    struct cuda_packed_input packed; /* values 0: none */
+};
+
+/* Rows of tokens mixed with the previous row, through a norm if there is a weight: a layer norm with a bias,
+ * else an rms norm. The previous row of a run's first is in the recurrent state, and its last one becomes the
+ * new state. Without lerps the norm is all. */
+struct cuda_mix {
+    uint64_t x, weight, bias; /* x: [T][columns] */
+    uint64_t out;             /* the rows after the norm, [T][columns], or 0 */
+    uint64_t before;          /* the previous rows after the norm, [T][columns], or 0 */
+    uint64_t state;           /* elements from the beginning of a version */
+    uint32_t columns;         /* a multiple of 4 */
+    uint32_t count;           /* lerps */
+    uint32_t blocks;          /* of a row: each has every nth lerp */
+    float epsilon;
+    struct cuda_mix_lerp lerps[MIX_LERPS];
+};
+
+/* Before the recurrence of RWKV-7: kk, the direction of k * direction in each head, the key, and, if it is
+ * not v itself, the value. All rows: [T][columns]. A head has 8, 16, 32, 64 or 128 columns. */
+struct cuda_wkv7_inputs {
+    uint64_t k, a, v, first, share; /* value = v + (first - v) * share; v 0: there is none */
+    uint64_t direction_weight, key_weight;
+    uint64_t kk, key, value; /* results */
+    uint32_t columns, head_dim;
+    float epsilon;
+    uint32_t padding;
+};
+
+/* After it: a layer norm of each head if there is a weight, the bonus, and a product with the gate if there
+ * is one. */
+struct cuda_wkv7_results {
+    uint64_t token_rows;       /* struct cuda_row [T]: the tokens of the step */
+    uint64_t y, r, key, value; /* [T][columns] */
+    uint64_t gate;             /* or 0 */
+    uint64_t weight, bias, bonus_weight;
+    uint64_t out;                    /* [T][columns], perhaps y; or 0 */
+    struct cuda_packed_input packed; /* values 0: none */
+    uint32_t columns, head_dim;
     float epsilon;
     uint32_t padding;
 };
@@ -212,6 +266,12 @@ struct cuda_launch cuda_angles_launch(uint32_t capacity);
 struct cuda_launch cuda_rows_launch(uint32_t capacity, uint32_t table_size, uint32_t places);
 struct cuda_launch cuda_norm_launch(uint32_t capacity, uint32_t columns);
 struct cuda_launch cuda_rotate_launch(uint32_t capacity);
+/* Sets mix->blocks. */
+struct cuda_launch cuda_mix_launch(struct cuda_mix *mix, uint32_t capacity);
+/* Whether the kernels take such heads. */
+bool cuda_has_head_rows(uint32_t head_dim);
+struct cuda_launch cuda_wkv7_inputs_launch(const struct cuda_wkv7_inputs *inputs, uint32_t capacity);
+struct cuda_launch cuda_wkv7_results_launch(const struct cuda_wkv7_results *results, uint32_t capacity);
 /* Sets gemm->splits and gemm->stages. */
 struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
 /* Sets flash->slots. */

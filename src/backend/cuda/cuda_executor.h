@@ -44,6 +44,9 @@ enum cuda_node_kind {
     CUDA_NODE_ROWS,
     CUDA_NODE_NORM,
     CUDA_NODE_ROTATE,
+    CUDA_NODE_MIX,
+    CUDA_NODE_WKV7_INPUTS,
+    CUDA_NODE_WKV7_RESULTS,
     CUDA_NODE_GEMM,
     CUDA_NODE_ATTEND,
     CUDA_NODE_WKV7,
@@ -60,6 +63,9 @@ struct cuda_node {
     union {
         struct cuda_norm_rows norm;
         struct cuda_rotate rotate;
+        struct cuda_mix mix;
+        struct cuda_wkv7_inputs inputs;
+        struct cuda_wkv7_results results;
         struct cuda_gemm gemm;
         struct cuda_flash flash;
         struct cuda_wkv7_many wkv7;

@@ -80,6 +80,15 @@ static enum salvo_status launch_node(
     case CUDA_NODE_ROTATE:
         arguments[1] = &copy.rotate;
         break;
+    case CUDA_NODE_MIX:
+        arguments[1] = &copy.mix;
+        break;
+    case CUDA_NODE_WKV7_INPUTS:
+        arguments[1] = &copy.inputs;
+        break;
+    case CUDA_NODE_WKV7_RESULTS:
+        arguments[1] = &copy.results;
+        break;
     case CUDA_NODE_GEMM:
         arguments[1] = &copy.gemm;
         break;

@@ -117,6 +117,7 @@ static const char *image_of(const char *kernel)
         {"salvo_gemm_halves", "gemm_halves"},
         {"salvo_norm", "norm_many"},
         {"salvo_rotate", "rotate_many"},
+        {"salvo_rwkv7_", "rwkv7_many"},
         {"salvo_gemm_", "gemm_float"},
         {"salvo_sample", "sample"},
         {"salvo_wkv7_chunks", "wkv7_chunks"},

@@ -258,6 +258,35 @@ static bool all_are_read_in_place(const struct phase_builder *builder, const str
     return true;
 }
 
+/* The packed inputs of a group, which were added last, as results of its ops. */
+static struct packed_rows packed_rows_of(const struct phase_builder *builder, const struct group *group)
+{
+    return (struct packed_rows){group->rounded_inputs, last_packed_inputs(builder, group),
+        group->rounded_count, packed_readers_end(builder, group)};
+}
+
+/* Row ops of RWKV-7 from op `first` to the end of the group, with their rounding: one launch, which has the
+ * kind of `node`. */
+static bool find_rwkv7(
+    struct phase_builder *builder, uint32_t first, const struct group *group, struct cuda_node *node)
+{
+    const uint32_t end = group->first_op + group->op_count, capacity = capacity_of(builder, group->rows);
+    const struct packed_rows packed = packed_rows_of(builder, group);
+    if (cuda_find_mix(builder, first, end, &packed, &node->mix)) {
+        node->kind = CUDA_NODE_MIX;
+        node->launch = cuda_mix_launch(&node->mix, capacity);
+    } else if (cuda_find_wkv7_results(builder, first, end, &packed, &node->results)) {
+        node->kind = CUDA_NODE_WKV7_RESULTS;
+        node->launch = cuda_wkv7_results_launch(&node->results, capacity);
+    } else if (group->rounded_count == 0 && cuda_find_wkv7_inputs(builder, first, end, &node->inputs)) {
+        node->kind = CUDA_NODE_WKV7_INPUTS;
+        node->launch = cuda_wkv7_inputs_launch(&node->inputs, capacity);
+    } else {
+        return false;
+    }
+    return true;
+}
+
 /* Rows and the rounding of all inputs in one launch if they fit; otherwise one launch for each input. */
 static enum salvo_status lower_rounding_rows(struct phase_builder *builder, const struct group *group)
 {
@@ -265,6 +294,8 @@ static enum salvo_status lower_rounding_rows(struct phase_builder *builder, cons
     const uint32_t first = group->first_op, end = first + group->op_count;
     struct cuda_node node = {.kind = CUDA_NODE_NORM};
     TRY(add_packed_inputs(builder, group));
+    if (find_rwkv7(builder, first, group, &node))
+        return add_node(builder, &node, node.launch);
     if (all_are_read_in_place(builder, group))
         return lower_plain_rows(builder, first, end);
     if (find_norm(builder, group, &node.norm))
@@ -284,11 +315,40 @@ cleanup:
     return status;
 }
 
-static enum salvo_status lower_rows(struct phase_builder *builder, const struct group *group)
+/* Whether this group is a norm alone, whose rows the next group mixes with the rows before them: each block
+ * computes the norm of both. The debug path shows the rows of each group. */
+static bool mixes_next(const struct phase_builder *builder, const struct group *group)
 {
-    if (group->rounded_count)
+    const struct plan *plan = &builder->plan->plan;
+    const struct group *next = group + 1;
+    struct cuda_packed_input inputs[MAX_ROUNDED];
+    struct cuda_mix mix;
+    if (builder->plan == &builder->executor->debug || next == plan->groups + plan->group_count ||
+        next->kind != GROUP_ROWS || group->op_count != 1 || group->rounded_count || !next->rounded_count)
+        return false;
+    for (uint32_t i = 0; i < next->rounded_count; i++)
+        inputs[i] = packed_input_of(builder, next, i, 0);
+    const struct packed_rows packed = {
+        next->rounded_inputs, inputs, next->rounded_count, packed_readers_end(builder, next)};
+    return cuda_find_mix(builder, group->first_op, next->first_op + next->op_count, &packed, &mix) &&
+           mix.count;
+}
+
+static enum salvo_status lower_rows(
+    struct phase_builder *builder, const struct group *group, bool *out_included)
+{
+    enum salvo_status status = SALVO_OK;
+    struct cuda_node node = {0};
+    *out_included = mixes_next(builder, group);
+    if (*out_included)
+        TRY(add_packed_inputs(builder, group + 1));
+    else if (group->rounded_count)
         return lower_rounding_rows(builder, group);
+    if (find_rwkv7(builder, group->first_op, *out_included ? group + 1 : group, &node))
+        return add_node(builder, &node, node.launch);
     return lower_plain_rows(builder, group->first_op, group->first_op + group->op_count);
+cleanup:
+    return status;
 }
 
 /* ---- Matmuls ---- */
@@ -487,7 +547,7 @@ static enum salvo_status lower_group(
     *out_rounded = false;
     switch (group->kind) {
     case GROUP_ROWS:
-        return lower_rows(builder, group);
+        return lower_rows(builder, group, out_rounded);
     case GROUP_MATMUL:
         return lower_gemms(builder, group, out_rounded);
     case GROUP_ATTEND:

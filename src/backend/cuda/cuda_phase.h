@@ -166,6 +166,25 @@ struct cuda_matmul cuda_matmul_of(const struct phase_builder *builder, const str
     const struct op *op, const struct cuda_matrix *matrix, cuda_address out);
 enum salvo_status cuda_matmuls_build(struct phase_builder *builder, const struct group *group);
 
+/*
+ * cuda_rwkv7.c. Arguments of the kernels for row ops of RWKV-7 in plans of many tokens. False: ops first ..
+ * end
+ * - 1 are others, and a row table describes them.
+ */
+struct packed_rows {
+    const buffer_id *rows; /* [count]: the rows that are rounded behind the ops */
+    const struct cuda_packed_input *inputs;
+    uint32_t count;
+    uint32_t readers_end; /* ops before this one read them as packed inputs */
+};
+/* The norm may belong to the group before. */
+bool cuda_find_mix(const struct phase_builder *builder, uint32_t first, uint32_t end,
+    const struct packed_rows *packed, struct cuda_mix *out);
+bool cuda_find_wkv7_inputs(
+    const struct phase_builder *builder, uint32_t first, uint32_t end, struct cuda_wkv7_inputs *out);
+bool cuda_find_wkv7_results(const struct phase_builder *builder, uint32_t first, uint32_t end,
+    const struct packed_rows *packed, struct cuda_wkv7_results *out);
+
 /* cuda_nodes.c: the launches of a plan for many tokens. */
 enum salvo_status cuda_nodes_build(struct phase_builder *builder);
 

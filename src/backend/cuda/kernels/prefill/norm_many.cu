@@ -8,25 +8,6 @@
  */
 #include "backend/cuda/kernels/prefill/gemm.cuh"
 
-/* Four columns, zeros behind the last. */
-KERNEL_INLINE float4 load_four(const float *row, uint32_t column, uint32_t columns)
-{
-    return column < columns ? __ldcg((const float4 *)(row + column)) : make_float4(0, 0, 0, 0);
-}
-
-KERNEL_INLINE void round_to_packed_input(
-    const cuda_packed_input &packed_input, uint32_t row, uint32_t column, float4 x, bool fine)
-{
-    const uint64_t at = (uint64_t)row * packed_input.columns + column;
-    if (packed_input.rounding == ROUNDING_Q8) {
-        store_rounded(packed_input, at, round_columns_of_row(x, fine), fine);
-    } else if (packed_input.rounding == ROUNDING_F16) {
-        store_halves(packed_input, row, column, x);
-    } else {
-        __stcg((float4 *)((float *)packed_input.values + at), x);
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
     salvo_norm(const cuda_machine *machine, const __grid_constant__ cuda_norm_rows norm)
 {

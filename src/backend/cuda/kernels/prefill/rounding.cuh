@@ -5,6 +5,12 @@
 #include "backend/cuda/cuda_batch.h"
 #include "backend/cuda/kernels/common/int8_terms.cuh"
 
+/* Four columns, zeros behind the last. */
+KERNEL_INLINE float4 load_four(const float *row, uint32_t column, uint32_t columns)
+{
+    return column < columns ? __ldcg((const float4 *)(row + column)) : make_float4(0, 0, 0, 0);
+}
+
 /* Whether a row of tokens stands at one of the first positions. */
 KERNEL_INLINE bool is_early_row(uint64_t token_rows, uint32_t row)
 {
@@ -70,6 +76,20 @@ KERNEL_INLINE void store_halves(
     uint32_t *pair = (uint32_t *)packed_input.values + place_of_pair(packed_input, row, column);
     __stcg(pair, *(const uint32_t *)&low);
     __stcg(pair + (packed_input.grouped ? 32 : 4), *(const uint32_t *)&high);
+}
+
+/* Four columns of a row to a packed input; whole warps. */
+KERNEL_INLINE void round_to_packed_input(
+    const cuda_packed_input &packed_input, uint32_t row, uint32_t column, float4 x, bool fine)
+{
+    const uint64_t at = (uint64_t)row * packed_input.columns + column;
+    if (packed_input.rounding == ROUNDING_Q8) {
+        store_rounded(packed_input, at, round_columns_of_row(x, fine), fine);
+    } else if (packed_input.rounding == ROUNDING_F16) {
+        store_halves(packed_input, row, column, x);
+    } else {
+        __stcg((float4 *)((float *)packed_input.values + at), x);
+    }
 }
 
 /* One column. */
