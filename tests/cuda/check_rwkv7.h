@@ -4,6 +4,7 @@
 
 #include "cuda/check_device.h"
 
+#include <algorithm>
 #include <memory>
 
 extern "C" __global__ void salvo_rwkv7_mix(const cuda_machine *machine, const __grid_constant__ cuda_mix mix);
@@ -200,9 +201,12 @@ struct test_rows {
     std::vector<float> values;
     device_array<float> array;
 
-    test_rows(numbers &random, size_t count, float scale = 1)
-        : values(random.vector(count, scale)), array(values)
+    test_rows(numbers &random, size_t count) : values(random.vector(count)), array(values) {}
+
+    void clear(size_t first, size_t count)
     {
+        std::fill_n(values.begin() + first, count, 0);
+        device_put(array.address, values.data(), values.size() * sizeof(float));
     }
 };
 
@@ -213,8 +217,10 @@ inline void check_wkv7_inputs(
     const uint32_t columns = heads * head_dim, capacity = rows + 2;
     const size_t size = (size_t)capacity * columns;
     test_machine machine({{0, 3, rows}}, 1, 4096, 1);
-    const test_rows k(random, size), a(random, size), v(random, size), first(random, size),
-        share(random, size), direction(random, columns), to_key(random, columns);
+    test_rows k(random, size);
+    const test_rows a(random, size), v(random, size), first(random, size), share(random, size),
+        direction(random, columns), to_key(random, columns);
+    k.clear(head_dim, head_dim); /* the second head of the first row has no direction */
     const device_array<float> kk(size), key(size), value(size);
     cuda_wkv7_inputs inputs = {};
     inputs.k = k.array.address;

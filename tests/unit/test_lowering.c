@@ -624,6 +624,22 @@ static void inputs_of_a_batch_are_alike(void **state)
         "rows[embed>x:q8] matmul[matmul,matmul] rows[>a:q8] matmul[matmul] rows[add,add]" BATCH_END);
 }
 
+/* Where the kernels of a batch treat fine matmuls as others, they run beside them; those of a single token
+ * do not. */
+static void fine_and_coarse_in_batches(void **state)
+{
+    (void)state;
+    struct lowering_options options = {.max_rounded = 1, .max_batch_inputs = 4, .fine_batches = true};
+    memcpy(options.capacity, many_tokens, sizeof options.capacity);
+    check_lowering(make_fine_and_coarse_inputs_run_together, &options,
+        "rows[embed,rms_norm>x:q8+fine>a:q8+fine] matmul[matmul,matmul] rows[add,add,add]" BATCH_END);
+    check_lowering(make_fine_and_coarse_do_not_share_an_input, &options,
+        "rows[embed>x:q8+fine] matmul[matmul,matmul,matmul] rows[add,add,add]" BATCH_END);
+    memcpy(options.capacity, one_token, sizeof options.capacity);
+    check_lowering(make_fine_and_coarse_do_not_share_an_input, &options,
+        "rows[embed] matmul[matmul;x] matmul[matmul,matmul;x+fine] rows[add,add,add]" SINGLE_END);
+}
+
 /* An input is rounded once, however many matmuls use it. */
 static void equal_inputs_are_rounded_once(void **state)
 {
@@ -747,6 +763,7 @@ int main(void)
         cmocka_unit_test(rounded_inputs_are_limited),
         cmocka_unit_test(inputs_of_a_batch_are_limited),
         cmocka_unit_test(inputs_of_a_batch_are_alike),
+        cmocka_unit_test(fine_and_coarse_in_batches),
         cmocka_unit_test(equal_inputs_are_rounded_once),
         cmocka_unit_test(groups_are_described),
         cmocka_unit_test(private_buffers_have_places),

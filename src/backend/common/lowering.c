@@ -23,6 +23,7 @@ struct lowering {
     struct plan *plan;
     bool single;
     bool appends_inside; /* ropes and kv_append join attention */
+    bool fine_alike;     /* fine matmuls may join others: a batch's kernels treat them alike */
     uint32_t max_inputs; /* of one group of matmuls */
     bool *shared; /* [buffers]: written by an op that does not run inside, so that it cannot be private */
 };
@@ -73,13 +74,13 @@ static bool can_join(const struct lowering *lowering, uint32_t first, uint32_t o
     if (ops[op].kind != OP_MATMUL || ops[op].rows != ops[first].rows)
         return false;
     if (!lowering->single && (ops[op].matmul.rounding != ops[first].matmul.rounding ||
-                                 ops[op].matmul.fine != ops[first].matmul.fine))
+                                 (!lowering->fine_alike && ops[op].matmul.fine != ops[first].matmul.fine)))
         return false;
     for (uint32_t i = first; i < op; i++) {
         if (ops[i].out == ops[op].inputs[1] || ops[i].out == ops[op].out || ops[i].inputs[1] == ops[op].out)
             return false;
-        if (ops[i].inputs[1] == ops[op].inputs[1] && ops[i].matmul.rounding == ops[op].matmul.rounding &&
-            ops[i].matmul.fine != ops[op].matmul.fine)
+        if (!lowering->fine_alike && ops[i].inputs[1] == ops[op].inputs[1] &&
+            ops[i].matmul.rounding == ops[op].matmul.rounding && ops[i].matmul.fine != ops[op].matmul.fine)
             return false; /* each input is rounded once */
     }
     return find_rounded_input(lowering, &ops[op], group);
@@ -98,6 +99,8 @@ static void collect_matmuls(const struct lowering *lowering, uint32_t first, str
     group->rows = ops[first].rows;
     group->rounding = ops[first].matmul.rounding;
     group->fine = ops[first].matmul.fine;
+    for (uint32_t i = first; i < end && lowering->fine_alike; i++)
+        group->fine = group->fine || ops[i].matmul.fine;
     group->matmuls = end - first;
     if (end - first == 2 && end < program->op_count && ops[end].kind == OP_GLU &&
         ops[end].inputs[0] == ops[first].out && ops[end].inputs[1] == ops[first + 1].out &&
@@ -313,8 +316,10 @@ enum salvo_status lower_program(const struct program *program, const struct lowe
         .single = options->capacity[ROWS_TOKENS] == 1,
         .appends_inside = options->capacity[ROWS_TOKENS] == 1 || options->appends_in_batches,
         .max_inputs = options->max_rounded};
-    if (!lowering.single)
+    if (!lowering.single) {
         lowering.max_inputs = options->max_batch_inputs;
+        lowering.fine_alike = options->fine_batches;
+    }
     memcpy(out->capacity, options->capacity, sizeof out->capacity);
     TRY(ARENA_NEW(tables, &out->groups, (size_t)program->op_count * 2));
     TRY(ARENA_NEW(tables, &out->group_of_op, program->op_count));

@@ -29,7 +29,8 @@ struct group {
     uint32_t matmuls;   /* matmul: their number */
     bool glu;           /* matmul: the last op is the glu of its two matmuls */
     enum rounding rounding;
-    bool fine; /* as in op.h; the same for all matmuls, or for a single token, for all that share an input */
+    bool fine; /* as in op.h, of any matmul. In a batch all are alike, unless the backend treats them alike;
+                  for a single token, all that share an input */
     /* Matmul of a single token: the inputs that are rounded to int8. Matmul of a batch: all inputs, and rows:
      * those of the matmuls that follow, which the rows round. */
     buffer_id rounded_inputs[MAX_ROUNDED];
@@ -53,6 +54,7 @@ struct lowering_options {
     uint32_t capacity[ROW_KIND_COUNT]; /* 1 token: lowered as a single token */
     uint32_t max_rounded;              /* inputs of one group of matmuls, at most MAX_ROUNDED */
     uint32_t max_batch_inputs;         /* the same for a batch, at least 1 */
+    bool fine_batches;                 /* fine matmuls of a batch join others: its kernels treat them alike */
     bool softcaps_in_matmuls;          /* a softcap of a matmul's result joins its group */
     bool projects_attention;           /* GROUP_PROJECT_ATTEND, for a single token */
     bool appends_in_batches;           /* ropes and kv_append join attention in batches, too */

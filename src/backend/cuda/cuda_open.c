@@ -121,8 +121,8 @@ static enum salvo_status lower_plans(struct executor *executor)
         uint32_t pairs = program->ropes[i].dimensions / 2;
         executor->rope_pairs = pairs > executor->rope_pairs ? pairs : executor->rope_pairs;
     }
-    struct lowering_options lowering = {
-        {1, 1, 1}, .max_rounded = MAX_ROUNDED, .max_batch_inputs = GEMM_MATMULS, .softcaps_in_matmuls = true};
+    struct lowering_options lowering = {{1, 1, 1}, .max_rounded = MAX_ROUNDED,
+        .max_batch_inputs = GEMM_MATMULS, .fine_batches = executor->halves, .softcaps_in_matmuls = true};
     TRY(lower_program(program, &lowering, &executor->tables, &executor->single.plan));
     for (uint32_t i = 0; i < CUDA_MANY_PLANS; i++) {
         if (many_rows[i] >= batch && i + 1 < CUDA_MANY_PLANS)
