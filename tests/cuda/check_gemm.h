@@ -31,6 +31,9 @@ DECLARE(salvo_gemm_halves_64);
 DECLARE(salvo_gemm_halves_64_glu);
 DECLARE(salvo_gemm_halves_128);
 DECLARE(salvo_gemm_halves_128_glu);
+DECLARE(salvo_gemm_thin_16);
+DECLARE(salvo_gemm_thin_16_glu);
+DECLARE(salvo_gemm_thin_32);
 #undef DECLARE_ALL
 #undef DECLARE
 
@@ -66,6 +69,9 @@ inline gemm_kernel *find_gemm_kernel(const char *name)
         {"salvo_gemm_halves_64_glu", salvo_gemm_halves_64_glu},
         {"salvo_gemm_halves_128", salvo_gemm_halves_128},
         {"salvo_gemm_halves_128_glu", salvo_gemm_halves_128_glu},
+        {"salvo_gemm_thin_16", salvo_gemm_thin_16},
+        {"salvo_gemm_thin_16_glu", salvo_gemm_thin_16_glu},
+        {"salvo_gemm_thin_32", salvo_gemm_thin_32},
     };
     for (const auto &kernel : kernels) {
         if (!strcmp(name, kernel.name))
@@ -339,7 +345,10 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         const std::vector<float> again = outs[i]->get();
         same &= !memcmp(first[i].data(), again.data(), again.size() * 4);
     }
-    const bool right_kernel = c.room.warpgroups == (strstr(launch.kernel, "_halves_") != nullptr);
+    const bool thin = c.capacity <= GEMM_FEW_TOKENS && !(c.glu && c.types[0] == TYPE_F16) &&
+                      !(c.rounds && next_rounding == ROUNDING_Q8);
+    const char *kind = !c.room.warpgroups ? "_" : thin ? "_thin_" : "_halves_";
+    const bool right_kernel = strstr(launch.kernel, kind) != nullptr;
     /* Weights as halves: code times scale is rounded. */
     const double most = !c.room.warpgroups || c.types[0] == TYPE_F16 ? 2e-5 : c.glu ? 4e-3 : 1e-3;
     results.report(gemm_name(c), worst < most && whole && same && right_kernel, worst,

@@ -9,6 +9,8 @@
 
 #include "backend/cuda/kernels/prefill/gemm_halves.cu"
 
+#include "backend/cuda/kernels/prefill/gemm_thin.cu"
+
 #include "backend/cuda/kernels/prefill/flash.cu"
 #include "backend/cuda/kernels/prefill/flash_halves.cu"
 

@@ -4,6 +4,7 @@
 #include "backend/cuda/kernels/prefill/gemm_float.cu"
 #include "backend/cuda/kernels/prefill/gemm_q8.cu"
 #include "backend/cuda/kernels/prefill/gemm_halves.cu"
+#include "backend/cuda/kernels/prefill/gemm_thin.cu"
 
 void add_gemm_kernels(kernel_table &table)
 {
@@ -26,6 +27,9 @@ void add_gemm_kernels(kernel_table &table)
         FAKE_KERNEL(salvo_gemm_f32_some_glu),
         FAKE_KERNEL(salvo_gemm_f32_many),
         FAKE_KERNEL(salvo_gemm_f32_many_glu),
+        FAKE_KERNEL(salvo_gemm_thin_16),
+        FAKE_KERNEL(salvo_gemm_thin_16_glu),
+        FAKE_KERNEL(salvo_gemm_thin_32),
         {"salvo_gemm_halves_16", {kernel_of(salvo_gemm_halves_16), false, true}},
         {"salvo_gemm_halves_16_glu", {kernel_of(salvo_gemm_halves_16_glu), false, true}},
         {"salvo_gemm_halves_32", {kernel_of(salvo_gemm_halves_32), false, true}},

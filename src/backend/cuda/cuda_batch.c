@@ -224,6 +224,15 @@ static struct gemm_division divide_gemm(const struct cuda_gemm *gemm, uint32_t b
     return best;
 }
 
+/* Blocks of `rows` rows of a matrix, for some tokens. */
+static uint32_t gemm_blocks(const struct cuda_gemm *gemm, uint32_t rows)
+{
+    uint32_t blocks = 0;
+    for (uint32_t i = 0; i < (gemm->glu != ACTIVATION_NONE ? 1 : gemm->count); i++)
+        blocks += divide_up(gemm->matmuls[i].matrix.rows, rows);
+    return blocks;
+}
+
 static struct cuda_launch gemm_halves_launch(
     struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
 {
@@ -234,9 +243,7 @@ static struct cuda_launch gemm_halves_launch(
         {"salvo_gemm_halves_128", "salvo_gemm_halves_128_glu"},
     };
     const bool glu = gemm->glu != ACTIVATION_NONE;
-    uint32_t blocks = 0;
-    for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
-        blocks += divide_up(gemm->matmuls[i].matrix.rows, glu ? GEMM_HALVES_ROWS / 2 : GEMM_HALVES_ROWS);
+    const uint32_t blocks = gemm_blocks(gemm, glu ? GEMM_HALVES_ROWS / 2 : GEMM_HALVES_ROWS);
     struct gemm_division best = {.cost = UINT32_MAX};
     for (uint32_t size = 0; size < sizeof names / sizeof *names; size++) {
         const struct gemm_division division = divide_gemm(gemm, blocks, capacity, size, room);
@@ -252,8 +259,41 @@ static struct cuda_launch gemm_halves_launch(
         GEMM_HALVES_THREADS, best.bytes};
 }
 
+/* Whether gemm_thin.cu computes it. Its blocks are too narrow to round to bytes; gate and up in F16 are read
+ * as fast by gemm_halves.cu. */
+static bool is_thin(const struct cuda_gemm *gemm, uint32_t capacity)
+{
+    const bool rounds_bytes = gemm->rounded.values && gemm->rounded.rounding == ROUNDING_Q8,
+               is_float_glu = gemm->glu != ACTIVATION_NONE && gemm->matmuls[0].matrix.type == TYPE_F16;
+    return capacity <= GEMM_FEW_TOKENS && !rounds_bytes && !is_float_glu;
+}
+
+/* So many warps that all blocks run at once, if they can. Blocks of 32 rows read the inputs half as often as
+ * those of 16, where there are blocks enough. */
+static struct cuda_launch gemm_thin_launch(const struct cuda_gemm *gemm, const struct cuda_room *room)
+{
+    const bool glu = gemm->glu != ACTIVATION_NONE,
+               wide = !glu && gemm_blocks(gemm, 16) > GEMM_THIN_WARPS / 2 * room->multiprocessors;
+    const uint32_t parts = gemm->matmuls[0].matrix.parts, rows = wide ? 32 : 16,
+                   blocks = gemm_blocks(gemm, rows),
+                   at_once = GEMM_THIN_WARPS * room->multiprocessors / blocks, least = GEMM_THIN_WARPS / 4,
+                   most = at_once > GEMM_THIN_WARPS ? GEMM_THIN_WARPS : largest(at_once, least),
+                   warps = divide_up(parts, divide_up(parts, most));
+    return (struct cuda_launch){
+        .kernel = glu    ? "salvo_gemm_thin_16_glu"
+                  : wide ? "salvo_gemm_thin_32"
+                         : "salvo_gemm_thin_16",
+        .grid_x = blocks,
+        .grid_y = 1,
+        .threads = warps * 32,
+        .shared_bytes = warps * (glu ? 2 : 1) * GEMM_FEW_TOKENS * (rows + 4) * (uint32_t)sizeof(float),
+    };
+}
+
 struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
 {
+    if (gemm->inputs[0].grouped && is_thin(gemm, capacity))
+        return gemm_thin_launch(gemm, room);
     if (gemm->inputs[0].grouped)
         return gemm_halves_launch(gemm, capacity, room);
 #define SIZES(kind)                                                       \
@@ -270,9 +310,8 @@ struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, c
     static const uint32_t tokens[] = {GEMM_FEW_TOKENS, GEMM_SOME_TOKENS, GEMM_MANY_TOKENS};
     const bool glu = gemm->glu != ACTIVATION_NONE, quantised = gemm->inputs[0].rounding == ROUNDING_Q8;
     /* A block has as many tokens as leave no multiprocessor idle. */
-    uint32_t blocks = 0, size = capacity < GEMM_MANY_CAPACITY ? 1 : 2;
-    for (uint32_t i = 0; i < (glu ? 1 : gemm->count); i++)
-        blocks += divide_up(gemm->matmuls[i].matrix.rows, GEMM_ROWS);
+    const uint32_t blocks = gemm_blocks(gemm, GEMM_ROWS);
+    uint32_t size = capacity < GEMM_MANY_CAPACITY ? 1 : 2;
     while (size > 0 && (capacity <= tokens[size - 1] ||
                            blocks * divide_up(capacity, tokens[size]) < room->multiprocessors))
         size--;

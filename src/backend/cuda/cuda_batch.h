@@ -78,6 +78,7 @@ enum {
     GEMM_HALVES_MOST_STAGES = 8,
     GEMM_HALVES_BARRIERS = 2 * 8 * GEMM_HALVES_MOST_STAGES, /* bytes */
     GEMM_HALVES_SHARED = 200000,     /* bytes of shared memory that a device needs for them */
+    GEMM_THIN_WARPS = 16,            /* of a block that computes GEMM_FEW_TOKENS of halves, at most */
     CUDA_INPUT_CHUNK_BYTES = 8 * 16, /* of inputs for warpgroups: 16 bytes of eight tokens */
     CUDA_INPUT_GROUP_BYTES = 2 * CUDA_TILE_COLUMNS / 16 * CUDA_INPUT_CHUNK_BYTES, /* a part of eight tokens */
     BEGIN_THREADS = 512,

@@ -122,7 +122,7 @@ struct cuda_ticket {
 
 enum {
     CUDA_STEP_RING_ENTRIES = 8,
-    CUDA_MODULES = 16,
+    CUDA_MODULES = 24,
     CUDA_FUNCTIONS = 64,
     CUDA_BARRIER_WORDS = 64,
     CUDA_MANY_PLANS = 6,

@@ -115,6 +115,7 @@ static const char *image_of(const char *kernel)
         {"salvo_flash_", "flash"},
         {"salvo_gemm_q8", "gemm_q8"},
         {"salvo_gemm_halves", "gemm_halves"},
+        {"salvo_gemm_thin", "gemm_thin"},
         {"salvo_norm", "norm_many"},
         {"salvo_rotate", "rotate_many"},
         {"salvo_rwkv7_", "rwkv7_many"},

@@ -22,11 +22,12 @@
  *   full    1 arrival, warp 8, and the bytes: the stage is there. Warps 0-7 wait.
  *   empty   8 arrivals, lane 0 of warps 0-7: the products that read the stage are done. Warp 8 waits.
  *
- * Weights: code times scale as halves, rounded once. Tensor cores add up with fewer bits than a float has, so
- * that sums of one part are kept separate and then added as floats.
+ * Weights: weight_halves.cuh. Tensor cores add up with fewer bits than a float has, so that sums of one part
+ * are kept separate and then added as floats.
  */
 #include "backend/cuda/kernels/prefill/gemm.cuh"
 #include "backend/cuda/kernels/prefill/warpgroups.cuh"
+#include "backend/cuda/kernels/prefill/weight_halves.cuh"
 
 #if HAS_WARPGROUPS
 
@@ -108,66 +109,6 @@ struct tile_copies {
 
 /* ---- Weights as halves ---- */
 
-/* Both halves of a word times those of `scale`, plus those of `offset`, rounded once. */
-KERNEL_INLINE uint32_t scale_halves(uint32_t word, uint32_t scale, uint32_t offset)
-{
-#ifdef CUDA_EMULATOR
-    uint32_t out = 0;
-    for (int i = 0; i < 32; i += 16) {
-        const double sum = (double)half_to_float(word >> i & 0xffff) * half_to_float(scale >> i & 0xffff) +
-                           half_to_float(offset >> i & 0xffff);
-        out |= (uint32_t)__half_as_ushort(__float2half_rn((float)sum)) << i;
-    }
-    return out;
-#else
-    uint32_t out;
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(word), "r"(scale), "r"(offset));
-    return out;
-#endif
-}
-
-KERNEL_INLINE uint32_t both_halves(float x)
-{
-    const float within = within_half_range(x);
-    const __half2 halves = __floats2half2_rn(within, within);
-    return *(const uint32_t *)&halves;
-}
-
-/* A lane's 32 elements of an unpacked tile: words 2i and 2i + 1 are those of product i. */
-template <int TYPE> KERNEL_INLINE void unpack_halves(const uint8_t *tile, uint32_t lane, uint32_t (&out)[16])
-{
-    using format = tile_format<TYPE>;
-    const lane_codes<TYPE> codes = load_codes<TYPE>(tile, (int)lane);
-    if constexpr (format::group == 0) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            out[4 * i] = codes.wide[i].x, out[4 * i + 1] = codes.wide[i].y;
-            out[4 * i + 2] = codes.wide[i].z, out[4 * i + 3] = codes.wide[i].w;
-        }
-    } else {
-        /* A byte below 1024 as a half is the byte itself: 0x64 above an unsigned byte is 1024 more than it.
-         */
-        constexpr float bias = 1024 + 128;
-        const uint32_t unit = both_halves(format::unit), zero = both_halves(-bias * format::unit);
-        const lane_scales scales = unpack_scales<TYPE>(codes);
-        uint32_t words[8];
-        unpack_codes<TYPE>(codes, words);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const uint32_t scale = both_halves(scales.scale[half] * (1 / format::unit)),
-                           offset = format::offsets ? both_halves(scales.offset[half]) : 0x80008000;
-#pragma unroll
-            for (int i = half * 4; i < half * 4 + 4; i++) {
-                const uint32_t bytes = words[i] ^ 0x80808080;
-                out[2 * i] = scale_halves(
-                    scale_halves(permute_bytes(bytes, 0x64646464, 0x4140), unit, zero), scale, offset);
-                out[2 * i + 1] = scale_halves(
-                    scale_halves(permute_bytes(bytes, 0x64646464, 0x4342), unit, zero), scale, offset);
-            }
-        }
-    }
-}
-
 /* The weights of one part, as a warp's products take them. */
 struct part_weights {
     uint32_t words[8][4];
@@ -177,7 +118,7 @@ struct part_weights {
 #pragma unroll
         for (int row = 0; row < 2; row++) {
             uint32_t halves[16];
-            unpack_halves<TYPE>(tiles + row * tile_bytes, lane, halves);
+            halves_of_codes<TYPE>(load_codes<TYPE>(tiles + row * tile_bytes, (int)lane), halves);
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 words[i][row] = halves[2 * i];
