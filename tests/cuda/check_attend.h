@@ -16,7 +16,8 @@ typedef void attend_kernel(const cuda_machine *, const cuda_flash);
 /* An H200 without its warpgroups, an RTX 4090, and devices with and without warpgroups that few queries
  * occupy. */
 constexpr cuda_room large_room = {232448, 132, false}, small_room = {101376, 128, false},
-                    wide_room = {232448, 1, true}, narrow_room = {232448, 1, false};
+                    wide_room = {232448, 1, true}, narrow_room = {232448, 1, false},
+                    split_room = {232448, 132, true};
 
 #define DECLARE(name) \
     extern "C" __global__ void name(const cuda_machine *machine, const __grid_constant__ cuda_flash flash);
@@ -327,13 +328,17 @@ inline void check_attend(
     if (rounds)
         flash.rounded = cuda_packed_input_at(rounding, row, capacity, packed_input.address);
     flash.rounded.grouped = rounding == ROUNDING_F16 ? (capacity + 7) / 8 * 8 : 0;
-    const cuda_launch launch = cuda_flash_launch(&flash, capacity, (uint32_t)c.runs.size() + 2, &room);
+    cuda_launch launch = cuda_flash_launch(&flash, capacity, (uint32_t)c.runs.size() + 2, &room);
+    const bool splits = &room == &split_room,
+               right_kernel = !splits || cuda_flash_split(&flash, &launch, &room);
     const cuda_machine *device = setup.machine->upload();
+    launch_cluster() = flash.splits;
     launch_kernel(launch, find_attend_kernel(launch.kernel), device, flash);
     device_wait();
     const std::vector<float> out = out_array.get();
     launch_kernel(launch, find_attend_kernel(launch.kernel), device, flash);
     device_wait();
+    launch_cluster() = 0;
     const std::vector<float> again = out_array.get();
 
     double worst = 0;
@@ -358,10 +363,12 @@ inline void check_attend(
     for (size_t i = (size_t)tokens * row; i < out.size(); i++)
         whole &= is_poison(out[i]);
     const bool same = !memcmp(out.data(), again.data(), out.size() * 4);
-    results.report(attend_name(c), worst < 3e-5 && whole && same, worst,
-        !whole  ? "wrote where it must not, or rounding"
-        : !same ? "other bits the second time"
-                : "");
+    results.report(attend_name(c) + (splits ? ", " + std::to_string(flash.splits) + " blocks" : ""),
+        worst < 3e-5 && whole && same && right_kernel, worst,
+        !whole          ? "wrote where it must not, or rounding"
+        : !same         ? "other bits the second time"
+        : !right_kernel ? "one block"
+                        : "");
 }
 
 /* With warpgroups: blocks that are full, nearly empty, with runs of different lengths, over several pages. */
@@ -400,10 +407,12 @@ inline void check_appends(checks &results)
     uint64_t seed = 5000;
     for (uint32_t head_dim : {64, 128}) {
         for (append_kind append : {APPENDS_NEIGHBOURS, APPENDS_HALVES}) {
-            const auto check = [&](attend_case c) {
+            const auto check_in = [&](attend_case c, const cuda_room &room) {
                 c.append = append;
-                check_attend(results, c, seed, seed % 3 ? narrow_room : seed % 2 ? small_room : large_room);
-                seed++;
+                check_attend(results, c, seed++, room);
+            };
+            const auto check = [&](const attend_case &c) {
+                check_in(c, seed % 3 ? narrow_room : seed % 2 ? small_room : large_room);
             };
             check({{{0, 0, 7}}, TYPE_F16, 3, 1, head_dim, 0, 0, 1, false});
             check({{{0, 250, 20}, {2, 0, 3}}, TYPE_F16, 4, 2, head_dim, 0, 0, 1, false});
@@ -413,10 +422,19 @@ inline void check_appends(checks &results)
             check({{{0, 5, 60}}, TYPE_F16, 2, 1, head_dim, 7, 0, 1, false});
             check({{{0, 20, 3}, {1, 31, 2}}, TYPE_F16, 40, 1, head_dim, 0, 0, 1, false});
             check({{{0, 30, 9}, {1, 0, 4}}, TYPE_F16, 3, 1, head_dim, 0, 0, 1, true});
+            /* Blocks that divide the keys: fewer steps than one block has warps, and more, and windows. */
+            check_in({{{0, 127, 1}, {1, 128, 1}, {2, 1500, 1}, {3, 0, 1}}, TYPE_F16, 9, 3, head_dim, 0, 0, 1,
+                         false},
+                split_room);
+            check_in({{{0, 500, 9}, {2, 255, 3}}, TYPE_F16, 4, 2, head_dim, 0, 5, 4, false}, split_room);
+            check_in({{{1, 700, 5}, {0, 130, 1}}, TYPE_F16, 2, 1, head_dim, 300, 0, 1, false}, split_room);
+            check_in({{{0, 290, 2}, {1, 20, 1}}, TYPE_F16, 40, 2, head_dim, 0, 0, 1, true}, split_room);
             if (ON_DEVICE) {
                 std::vector<test_run> many;
                 for (uint32_t i = 0; i < 70; i++)
                     many.push_back({i, i * 7, i % 3 ? 1u : 6u});
+                check_in(
+                    {{{0, 3000, 1}, {1, 4000, 1}}, TYPE_F16, 32, 8, head_dim, 0, 0, 1, false}, split_room);
                 check({many, TYPE_F16, 32, 8, head_dim, 0, 0, 1, false});
                 check({{{0, 3000, 128}}, TYPE_F16, 9, 3, head_dim, 0, 0, 1, false});
             }

@@ -357,16 +357,43 @@ static struct cuda_launch wide_flash_launch(
     };
 }
 
+static uint32_t flash_padded(const struct cuda_attend *attend)
+{
+    return attend->head_dim <= 64 ? 64 : 128;
+}
+
 /* Attention over a cache of halves: two slots for each warp if all blocks run at once with them, or else one.
  */
 static void flash_halves_shared(
-    struct cuda_flash *flash, uint32_t padded, const struct cuda_room *room, struct cuda_launch *launch)
+    struct cuda_flash *flash, const struct cuda_room *room, struct cuda_launch *launch)
 {
-    const uint32_t slot_bytes = launch->threads / 32 * FLASH_KEYS * padded * 2 * 2,
+    const uint32_t slot_bytes = launch->threads / 32 * FLASH_KEYS * flash_padded(&flash->attend) * 2 * 2,
                    at_once = room->shared_bytes / (2 * slot_bytes) * room->multiprocessors;
     const bool one = flash->attend.appends && launch->grid_x * launch->grid_y > at_once;
     flash->slots = one ? 1 : 2;
     launch->shared_bytes = flash->slots * slot_bytes;
+}
+
+/* A power of two, as long as all blocks run at once. */
+bool cuda_flash_split(struct cuda_flash *flash, struct cuda_launch *launch, const struct cuda_room *room)
+{
+    const uint32_t each = flash_padded(&flash->attend) == 64 ? 4 : 2, /* blocks of a multiprocessor */
+        blocks = launch->grid_x * launch->grid_y;
+    if (!flash->attend.appends || !room->warpgroups)
+        return false;
+    while (flash->splits < FLASH_MOST_SPLITS && 2 * flash->splits * blocks <= each * room->multiprocessors)
+        flash->splits *= 2;
+    launch->grid_x *= flash->splits;
+    flash_halves_shared(flash, room, launch);
+    return flash->splits > 1;
+}
+
+/* The most blocks of the queries of a KV head, of which `each` share it: a run needs one more than its
+ * queries fill, if they leave a rest. */
+static uint32_t query_blocks(uint32_t capacity, uint32_t slots, uint32_t each)
+{
+    const uint32_t runs = capacity < slots ? capacity : slots;
+    return (uint32_t)(((uint64_t)capacity * each + (uint64_t)runs * (FLASH_QUERIES - 1)) / FLASH_QUERIES);
 }
 
 bool cuda_flash_can_append(const struct cuda_attend *attend)
@@ -378,26 +405,27 @@ struct cuda_launch cuda_flash_launch(
     struct cuda_flash *flash, uint32_t capacity, uint32_t slots, const struct cuda_room *room)
 {
     const struct cuda_attend *attend = &flash->attend;
+    flash->splits = 1;
     if (!attend->appends && is_wide_attention(attend, capacity, room))
         return wide_flash_launch(attend, capacity, slots);
     const uint32_t each = attend->heads / attend->kv_heads;
     const bool halves = attend->kv_type == TYPE_F16 && attend->head_dim <= 128;
-    const uint32_t padded = attend->head_dim <= 64 ? 64 : 128;
+    const uint32_t padded = flash_padded(attend);
     struct cuda_launch launch = {
-        .grid_x = (uint32_t)((uint64_t)capacity * each / FLASH_QUERIES) + slots,
+        .grid_x = query_blocks(capacity, slots, each),
         .grid_y = attend->kv_heads,
         .threads = FLASH_WARPS * 32,
     };
     if (attend->appends) {
         launch.kernel = padded == 64 ? "salvo_flash_append_64" : "salvo_flash_append_128";
-        flash_halves_shared(flash, padded, room, &launch);
+        flash_halves_shared(flash, room, &launch);
     } else if (halves) {
         const bool few = padded == 128 && FLASH_WARPS * FLASH_KEYS * padded * 2 * 2 * 2 > room->shared_bytes;
         launch.kernel = padded == 64 ? "salvo_flash_f16_64"
                         : few        ? "salvo_flash_f16_128_few"
                                      : "salvo_flash_f16_128";
         launch.threads = (few ? FLASH_FEW_WARPS : FLASH_WARPS) * 32;
-        flash_halves_shared(flash, padded, room, &launch);
+        flash_halves_shared(flash, room, &launch);
     } else {
         launch.kernel = "salvo_flash_any";
         launch.shared_bytes = (uint32_t)sizeof(float) * (2 * FLASH_QUERIES * attend->head_dim +

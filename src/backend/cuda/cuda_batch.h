@@ -97,6 +97,7 @@ enum {
     FLASH_QUERIES = 16,       /* pairs of token and head that a block works on */
     FLASH_WARPS = 4,          /* warps that divide the keys */
     FLASH_FEW_WARPS = 3,      /* if shared memory has no room for four */
+    FLASH_MOST_SPLITS = 8,    /* blocks that divide the keys of the same queries */
     FLASH_WIDE_QUERIES = 128, /* of a block with warpgroups */
     FLASH_WIDE_THREADS = 384,
     FLASH_WIDE_STEP = 128 * 64, /* elements of the keys, and of the values, of a step */
@@ -213,8 +214,8 @@ struct cuda_rotate {
 struct cuda_flash {
     struct cuda_attend attend;
     struct cuda_packed_input rounded; /* values 0: it is not */
-    uint32_t slots; /* caches of halves: steps of keys and values that a warp has room for */
-    uint32_t padding;
+    uint32_t slots;  /* caches of halves: steps of keys and values that a warp has room for */
+    uint32_t splits; /* of the keys; above 1: so many blocks, neighbours of x, are a cluster */
 };
 
 /* Matmuls of the same rounding, each with its input. With `glu`, an activation, there are two of the same
@@ -275,9 +276,11 @@ struct cuda_launch cuda_wkv7_inputs_launch(const struct cuda_wkv7_inputs *inputs
 struct cuda_launch cuda_wkv7_results_launch(const struct cuda_wkv7_results *results, uint32_t capacity);
 /* Sets gemm->splits and gemm->stages. */
 struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
-/* Sets flash->slots. */
+/* Sets flash->slots, and flash->splits to 1. */
 struct cuda_launch cuda_flash_launch(
     struct cuda_flash *flash, uint32_t capacity, uint32_t slots, const struct cuda_room *room);
+/* Changes such a launch to one for long contexts, whose blocks divide the keys. False: there is none. */
+bool cuda_flash_split(struct cuda_flash *flash, struct cuda_launch *launch, const struct cuda_room *room);
 /* Whether there is a kernel with ropes and the append inside. */
 bool cuda_flash_can_append(const struct cuda_attend *attend);
 struct cuda_launch cuda_wkv7_launch(const struct cuda_wkv7_many *wkv7, uint32_t slots);

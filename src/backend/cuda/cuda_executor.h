@@ -110,6 +110,7 @@ struct cuda_plan {
     struct cuda_scratch scratch;
     struct cuda_tables tables;
     cuda_graph_exec graph;
+    cuda_graph_exec long_graph; /* for long contexts, or NULL */
 };
 
 /* A step in flight. Entries and tickets count from 1; a step that repeats may take several entries. */
@@ -274,13 +275,15 @@ enum salvo_status cuda_layout_shared(
 enum salvo_status cuda_load_weights(struct executor *executor);
 
 /* cuda_launch.c */
+struct cuda_room cuda_room_of(const struct executor *executor);
 enum salvo_status cuda_graphs_open(struct executor *executor);
 enum salvo_status cuda_tagged_words_clear(
     struct executor *executor); /* after tokens that were not computed completely */
 enum salvo_status cuda_launch_phases(
     struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags);
 enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index);
-enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan);
+/* `longest`: the largest position of its runs. */
+enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan, uint32_t longest);
 
 /* The beginning, the sampling and the end of a step alone, with the logits of the plan. */
 enum salvo_status cuda_launch_sampling(struct executor *executor, const struct cuda_plan *plan);

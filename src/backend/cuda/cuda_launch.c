@@ -2,6 +2,10 @@
  * is opened. */
 #include "backend/cuda/cuda_executor.h"
 
+/* From this position on the blocks of attention divide the keys, where that gives more blocks. Before it, the
+ * cluster takes longer than the keys: measured on an H200. */
+enum { LONG_CONTEXT = 384 };
+
 static enum salvo_status launch_decode(struct executor *executor, const struct cuda_plan *plan,
     uint32_t first, uint32_t end, uint32_t flags, uint32_t blocks)
 {
@@ -58,14 +62,32 @@ enum salvo_status cuda_tagged_words_clear(struct executor *executor)
         (single->scratch.tagged_words, 0, single->tables.tagged_words, executor->queue));
 }
 
+struct cuda_room cuda_room_of(const struct executor *executor)
+{
+    return (struct cuda_room){
+        .shared_bytes = (uint32_t)executor->device->shared_bytes,
+        .multiprocessors = (uint32_t)executor->device->multiprocessors,
+        .warpgroups = executor->halves,
+    };
+}
+
+/* Changes a launch of attention to one for long contexts. */
+static bool split_attention(const struct executor *executor, struct cuda_node *node)
+{
+    const struct cuda_room room = cuda_room_of(executor);
+    return cuda_flash_split(&node->flash, &node->launch, &room);
+}
+
+/* is_long: attention is for long contexts. */
 static enum salvo_status launch_node(
-    struct executor *executor, const struct cuda_plan *plan, const struct cuda_node *node)
+    struct executor *executor, const struct cuda_plan *plan, const struct cuda_node *node, bool is_long)
 {
     cuda_address machine = plan->tables.machine, packed_inputs = plan->tables.packed_inputs_at;
     cuda_address row_table =
         plan->tables.row_tables_at + (uint64_t)node->row_table * plan->tables.row_table_bytes;
     uint32_t stage = node->stage;
     struct cuda_node copy = *node; /* the driver takes arguments that it could change */
+    uint32_t cluster = 1;
     void *arguments[3] = {&machine};
     switch (node->kind) {
     case CUDA_NODE_PLAIN:
@@ -90,9 +112,13 @@ static enum salvo_status launch_node(
         arguments[1] = &copy.results;
         break;
     case CUDA_NODE_GEMM:
+        cluster = copy.gemm.splits;
         arguments[1] = &copy.gemm;
         break;
     case CUDA_NODE_ATTEND:
+        if (is_long)
+            (void)split_attention(executor, &copy);
+        cluster = copy.flash.splits;
         arguments[1] = &copy.flash;
         break;
     case CUDA_NODE_WKV7:
@@ -107,13 +133,13 @@ static enum salvo_status launch_node(
     if (executor->programmatic)
         attributes[attribute_count++] =
             (struct cuda_launch_attribute){.kind = CUDA_LAUNCH_PROGRAMMATIC, .value.on = 1};
-    if (node->kind == CUDA_NODE_GEMM && node->gemm.splits > 1)
-        attributes[attribute_count++] = (struct cuda_launch_attribute){
-            .kind = CUDA_LAUNCH_CLUSTER, .value.cluster = {node->gemm.splits, 1, 1}};
+    if (cluster > 1)
+        attributes[attribute_count++] =
+            (struct cuda_launch_attribute){.kind = CUDA_LAUNCH_CLUSTER, .value.cluster = {cluster, 1, 1}};
     const struct cuda_launch_config config = {
-        .grid = {node->launch.grid_x, node->launch.grid_y, 1},
-        .block = {node->launch.threads, 1, 1},
-        .shared_bytes = node->launch.shared_bytes,
+        .grid = {copy.launch.grid_x, copy.launch.grid_y, 1},
+        .block = {copy.launch.threads, 1, 1},
+        .shared_bytes = copy.launch.shared_bytes,
         .queue = executor->queue,
         .attributes = attributes,
         .attribute_count = attribute_count,
@@ -123,7 +149,7 @@ static enum salvo_status launch_node(
 
 enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index)
 {
-    return launch_node(executor, plan, &plan->tables.nodes[index]);
+    return launch_node(executor, plan, &plan->tables.nodes[index], false);
 }
 
 /* The plan for one token has no nodes; the nodes of any plan for many tokens are equivalent. */
@@ -131,12 +157,12 @@ enum salvo_status cuda_launch_sampling(struct executor *executor, const struct c
 {
     enum salvo_status status = SALVO_OK;
     const struct cuda_tables *tables = &executor->many[0].tables;
-    TRY(launch_node(executor, plan, &tables->nodes[0]));
+    TRY(launch_node(executor, plan, &tables->nodes[0], false));
     for (uint32_t i = 1; i < tables->node_count; i++) {
         if (tables->nodes[i].kind == CUDA_NODE_SAMPLE)
-            TRY(launch_node(executor, plan, &tables->nodes[i]));
+            TRY(launch_node(executor, plan, &tables->nodes[i], false));
     }
-    TRY(launch_node(executor, plan, &tables->nodes[tables->node_count - 1]));
+    TRY(launch_node(executor, plan, &tables->nodes[tables->node_count - 1], false));
 cleanup:
     return status;
 }
@@ -163,13 +189,33 @@ cleanup:
     return status;
 }
 
-static enum salvo_status launch_nodes(struct executor *executor, const struct cuda_plan *plan)
+static enum salvo_status launch_nodes(struct executor *executor, const struct cuda_plan *plan, bool is_long)
 {
     enum salvo_status status = SALVO_OK;
     for (uint32_t i = 0; i < plan->tables.node_count; i++)
-        TRY(cuda_launch_node(executor, plan, i));
+        TRY(launch_node(executor, plan, &plan->tables.nodes[i], is_long));
 cleanup:
     return status;
+}
+
+static enum salvo_status capture_nodes(
+    struct executor *executor, const struct cuda_plan *plan, bool is_long, cuda_graph_exec *out)
+{
+    enum salvo_status status = SALVO_OK;
+    TRY(CUDA_CALL(&executor->context, capture_begin, (executor->queue, CUDA_CAPTURE_RELAXED)));
+    TRY(end_capture(executor, launch_nodes(executor, plan, is_long), out));
+cleanup:
+    return status;
+}
+
+static bool splits_attention(const struct executor *executor, const struct cuda_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->tables.node_count; i++) {
+        struct cuda_node node = plan->tables.nodes[i];
+        if (node.kind == CUDA_NODE_ATTEND && split_attention(executor, &node))
+            return true;
+    }
+    return false;
 }
 
 /* All phases of a token. */
@@ -186,8 +232,9 @@ enum salvo_status cuda_graphs_open(struct executor *executor)
     executor->programmatic = executor->device->major >= 9;
     for (uint32_t i = 0; i < executor->many_count; i++) {
         struct cuda_plan *plan = &executor->many[i];
-        TRY(CUDA_CALL(context, capture_begin, (executor->queue, CUDA_CAPTURE_RELAXED)));
-        TRY(end_capture(executor, launch_nodes(executor, plan), &plan->graph));
+        TRY(capture_nodes(executor, plan, false, &plan->graph));
+        if (splits_attention(executor, plan))
+            TRY(capture_nodes(executor, plan, true, &plan->long_graph));
     }
     if (!executor->resident) {
         TRY(CUDA_CALL(context, capture_begin, (executor->queue, CUDA_CAPTURE_RELAXED)));
@@ -210,9 +257,11 @@ const struct cuda_plan *cuda_plan_for(const struct executor *executor, uint32_t 
     return &executor->many[i];
 }
 
-enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan)
+enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan, uint32_t longest)
 {
-    if (plan->graph)
-        return CUDA_CALL(&executor->context, graph_launch, (plan->graph, executor->queue));
+    const cuda_graph_exec graph =
+        plan->long_graph && longest >= LONG_CONTEXT ? plan->long_graph : plan->graph;
+    if (graph)
+        return CUDA_CALL(&executor->context, graph_launch, (graph, executor->queue));
     return launch_token(executor, plan);
 }

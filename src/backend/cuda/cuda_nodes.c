@@ -353,15 +353,6 @@ cleanup:
 
 /* ---- Matmuls ---- */
 
-static struct cuda_room room_of(const struct phase_builder *builder)
-{
-    return (struct cuda_room){
-        .shared_bytes = (uint32_t)builder->executor->device->shared_bytes,
-        .multiprocessors = (uint32_t)builder->executor->device->multiprocessors,
-        .warpgroups = builder->executor->halves,
-    };
-}
-
 static const struct cuda_packed_input *packed_input_of_matmul(
     const struct phase_builder *builder, const struct group *group, const struct op *matmul)
 {
@@ -386,7 +377,7 @@ static struct cuda_node gemm_of(const struct phase_builder *builder, const struc
     }
     if (glu)
         node.gemm.matmuls[0].out = phase_address(builder, ops[2].out);
-    const struct cuda_room room = room_of(builder);
+    const struct cuda_room room = cuda_room_of(builder->executor);
     node.launch = cuda_gemm_launch(&node.gemm, capacity_of(builder, group->rows), &room);
     return node;
 }
@@ -492,7 +483,7 @@ static enum salvo_status lower_flash(
         TRY(add_packed_inputs(builder, &group[1]));
         node.flash.rounded = *last_packed_inputs(builder, &group[1]);
     }
-    const struct cuda_room room = room_of(builder);
+    const struct cuda_room room = cuda_room_of(builder->executor);
     const struct cuda_launch launch = cuda_flash_launch(
         &node.flash, capacity_of(builder, group->rows), capacity_of(builder, ROWS_RUNS), &room);
     TRY(add_node(builder, &node, launch));

@@ -305,6 +305,8 @@ static void free_plan(struct executor *executor, struct cuda_plan *plan)
 {
     if (plan->graph)
         (void)executor->context.driver->graph_exec_free(plan->graph);
+    if (plan->long_graph)
+        (void)executor->context.driver->graph_exec_free(plan->long_graph);
     cuda_memory_free(executor, plan->tables.memory);
     cuda_tables_free(&plan->tables);
 }

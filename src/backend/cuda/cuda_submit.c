@@ -455,6 +455,16 @@ uint32_t cuda_most_ahead(const struct executor *executor)
     return !executor->resident ? 1 : fitting < MOST_REPEATS ? fitting : MOST_REPEATS;
 }
 
+static uint32_t longest_of(const struct step *step)
+{
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < step->run_count; i++) {
+        const uint32_t last = step->runs[i].first + step->runs[i].count - 1;
+        longest = last > longest ? last : longest;
+    }
+    return longest;
+}
+
 static enum salvo_status submit_entry(struct executor *executor, const struct step *step, uint32_t skip,
     uint32_t repeat, struct cuda_ticket *ticket, int32_t run)
 {
@@ -463,7 +473,7 @@ static enum salvo_status submit_entry(struct executor *executor, const struct st
         TRY(cuda_entries_finish(executor, executor->finished_entries + 1));
     TRY(write_entry(executor, step, skip, repeat));
     TRY(step->samples_only ? cuda_launch_sampling(executor, plan_of(executor, step))
-                           : cuda_launch_plan(executor, plan_of(executor, step)));
+                           : cuda_launch_plan(executor, plan_of(executor, step), longest_of(step)));
     executor->ticket_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = ticket->ticket;
     executor->run_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = run;
     executor->entries++;

@@ -9,7 +9,8 @@
  * is 64 or 128
  *
  * Grid, threads and shared memory: cuda_flash_launch. The warps of a block have the same queries and take
- * steps of FLASH_KEYS keys in turn, each with a softmax of its own; in the end they are merged, in order.
+ * steps of FLASH_KEYS keys in turn, each with a softmax of its own; in the end they are merged, in order. For
+ * long contexts a cluster of flash.splits blocks, neighbours of x, has the same queries.
  *
  * A warp has one or two slots (flash.slots) for the keys and values of a step: with two, it loads the next
  * step while it computes; with one, more blocks share a multiprocessor. Keys of earlier steps are in the
@@ -18,6 +19,7 @@
  */
 #include "backend/cuda/kernels/prefill/flash_rotate.cuh"
 #include "backend/cuda/kernels/prefill/flash_softmax.cuh"
+#include "backend/cuda/kernels/prefill/warpgroups.cuh"
 
 /* ---- Keys and values in shared memory ---- */
 
@@ -143,30 +145,81 @@ template <int DIM> KERNEL_INLINE void leave(flash_sums<DIM> &sums, flash_left<DI
     }
 }
 
+/* The blocks that have the same queries. */
+struct flash_team {
+    uint32_t blocks, number; /* of them; of this one */
+
+#if HAS_WARPGROUPS
+    explicit KERNEL_INLINE flash_team(const cuda_flash &flash)
+        : blocks(flash.splits), number(blocks > 1 ? blockIdx.x % blocks : 0)
+    {
+    }
+
+    KERNEL_INLINE void meet() const
+    {
+        if (blocks > 1)
+            meet_cluster(blocks);
+        else
+            __syncthreads();
+    }
+
+    KERNEL_INLINE const float *shared_of(const float *own, uint32_t block) const
+    {
+        return blocks > 1 ? shared_of_block(own, block) : own;
+    }
+#else
+    explicit KERNEL_INLINE flash_team(const cuda_flash &) : blocks(1), number(0) {}
+    KERNEL_INLINE void meet() const
+    {
+        __syncthreads();
+    }
+    KERNEL_INLINE const float *shared_of(const float *own, uint32_t) const
+    {
+        return own;
+    }
+#endif
+};
+
+/* The results of `count` warps, in order: number i is of block i / WARPS, warp i % WARPS. */
 template <int DIM, int WARPS>
-KERNEL_INLINE void merge(
-    const cuda_flash &flash, const flash_block &block, const uint8_t *shared, uint32_t stride)
+KERNEL_INLINE void merge(const cuda_flash &flash, const flash_block &block, const flash_team &team,
+    uint32_t count, const uint8_t *shared, uint32_t stride)
 {
+    static_assert(FLASH_MOST_SPLITS * WARPS <= 32, "a lane has the result of a warp");
     const float infinity = __int_as_float(0x7f800000);
-    for (uint32_t query = threadIdx.x / 32; query < block.count; query += WARPS) {
-        float factors[WARPS], maximum = -infinity, sum = 0;
+    const uint32_t lane = threadIdx.x % 32;
+    const auto left_of = [&](uint32_t number) {
+        return (const flash_left<DIM> *)team.shared_of(
+            (const float *)(shared + number % WARPS * stride), number / WARPS);
+    };
+    for (uint32_t query = threadIdx.x / 32 + team.number * WARPS; query < block.count;
+         query += WARPS * team.blocks) {
+        const flash_left<DIM> *own = left_of(min(lane, count - 1));
+        float maximum = own->maximum[query], sum = 0;
+        const float own_maximum = maximum, own_sum = own->sum[query];
 #pragma unroll
-        for (int w = 0; w < WARPS; w++)
-            maximum = fmaxf(maximum, ((const flash_left<DIM> *)(shared + w * stride))->maximum[query]);
+        for (int distance = 1; distance < 32; distance *= 2)
+            maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, distance));
         maximum = maximum == -infinity ? 0 : maximum;
+        const float factor = exp2f((own_maximum - maximum) * LOG2_E);
+#pragma unroll 4
+        for (uint32_t i = 0; i < count; i++)
+            sum = fmaf(__shfl_sync(~0u, own_sum, (int)i), __shfl_sync(~0u, factor, (int)i), sum);
+        float values[DIM / 32] = {};
+#pragma unroll 4
+        for (uint32_t i = 0; i < count; i++) {
+            const float *output = left_of(i)->output[query];
+            const float by = __shfl_sync(~0u, factor, (int)i);
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) {
-            const flash_left<DIM> &left = *(const flash_left<DIM> *)(shared + w * stride);
-            factors[w] = exp2f((left.maximum[query] - maximum) * LOG2_E);
-            sum = fmaf(left.sum[query], factors[w], sum);
+            for (int j = 0; j < DIM / 32; j++)
+                values[j] = fmaf(output[j * 32 + lane], by, values[j]);
         }
         const float inverse = sum == 0 ? 0 : 1 / sum;
         store_query(flash, block, query, [&](uint32_t d) {
-            float value = 0;
+            float value = values[0];
 #pragma unroll
-            for (int w = 0; w < WARPS; w++)
-                value = fmaf(
-                    ((const flash_left<DIM> *)(shared + w * stride))->output[query][d], factors[w], value);
+            for (uint32_t j = 1; j < DIM / 32; j++)
+                value = d / 32 == j ? values[j] : value;
             return value * inverse;
         });
     }
@@ -185,9 +238,17 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
     const flash_angles angles(machine);
     const flash_step step_place = find_flash_step(machine);
     invite_next_launch();
-    const bool has_queries = find_flash_block<FLASH_QUERIES>(step_place, attend, block);
-    const uint32_t end_step = has_queries ? (block.end + FLASH_KEYS - 1) / FLASH_KEYS : 0;
-    uint32_t step = has_queries ? block.begin / FLASH_KEYS + warp : 0;
+    flash_team team(flash);
+    const bool has_queries =
+        find_flash_block<FLASH_QUERIES>(step_place, attend, blockIdx.x / team.blocks, block);
+    const uint32_t first_step = has_queries ? block.begin / FLASH_KEYS : 0,
+                   end_step = has_queries ? (block.end + FLASH_KEYS - 1) / FLASH_KEYS : 0,
+                   steps = end_step - first_step;
+    const bool is_idle = team.number * WARPS >= steps;
+    if (steps <= WARPS) /* the first block does it alone */
+        team.blocks = 1;
+    const uint32_t step_distance = WARPS * team.blocks;
+    uint32_t step = first_step + team.number * WARPS + warp;
     const auto fetch = [&](uint32_t number, uint32_t slot) {
         uint8_t *keys = tiles + slot * slot_bytes;
         if (number < end_step)
@@ -196,7 +257,7 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
     if (APPENDS)
         fetch(step, 0);
     wait_for_last_launch();
-    if (!has_queries)
+    if (is_idle && team.blocks == 1)
         return;
     if (!APPENDS)
         fetch(step, 0);
@@ -216,10 +277,10 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
     const bool loads_ahead = flash.slots > 1;
     uint32_t slot = 0;
 #pragma unroll 1
-    for (; step < end_step; step += WARPS) {
+    for (; step < end_step; step += step_distance) {
         uint8_t *keys = tiles + slot * slot_bytes, *values = keys + tile_bytes;
         if (loads_ahead)
-            fetch(step + WARPS, slot ^ 1);
+            fetch(step + step_distance, slot ^ 1);
         copy_commit();
         if (APPENDS)
             add_fresh_keys<DIM>(attend, angles, block, step, keys, values);
@@ -240,13 +301,15 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
         if (loads_ahead)
             slot ^= 1;
         else
-            fetch(step + WARPS, 0);
+            fetch(step + step_distance, 0);
     }
     copy_wait<0>();
     __syncwarp();
     leave(sums, *(flash_left<DIM> *)tiles);
-    __syncthreads();
-    merge<DIM, WARPS>(flash, block, shared, warp_bytes);
+    team.meet();
+    merge<DIM, WARPS>(flash, block, team, min(steps, step_distance), shared, warp_bytes);
+    if (team.blocks > 1) /* other blocks read this block's shared memory until then */
+        team.meet();
 }
 
 extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 3)

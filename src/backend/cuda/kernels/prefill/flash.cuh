@@ -38,10 +38,11 @@ KERNEL_INLINE flash_step find_flash_step(const cuda_machine *machine)
         __ldg(&machine->pages_per_slot)};
 }
 
-/* Every warp finds its block's queries itself, 32 runs at a time; false if the block has none. Entries beyond
- * the live runs are read as well, so that loads need not wait for the number of runs. */
+/* Every warp finds its block's queries itself, 32 runs at a time; false if block number `block` has none.
+ * Entries beyond the live runs are read as well, so that loads need not wait for the number of runs. */
 template <uint32_t QUERIES>
-KERNEL_INLINE bool find_flash_block(const flash_step &step, const cuda_attend &attend, flash_block &out)
+KERNEL_INLINE bool find_flash_block(
+    const flash_step &step, const cuda_attend &attend, uint32_t block, flash_block &out)
 {
     const uint32_t lane = threadIdx.x % 32, run_count = __ldcg(&step.step->run_count);
     const uint32_t each = attend.heads / attend.kv_heads;
@@ -58,11 +59,10 @@ KERNEL_INLINE bool find_flash_block(const flash_step &step, const cuda_attend &a
             const uint32_t other = __shfl_up_sync(~0u, through, distance);
             through += lane >= (uint32_t)distance ? other : 0;
         }
-        const uint32_t found = __ballot_sync(~0u, blockIdx.x < before + through);
+        const uint32_t found = __ballot_sync(~0u, block < before + through);
         if (found) {
             const int at = __ffs((int)found) - 1;
-            const uint32_t last =
-                before + __shfl_sync(~0u, through, at) - 1 - blockIdx.x; /* long ones first */
+            const uint32_t last = before + __shfl_sync(~0u, through, at) - 1 - block; /* long ones first */
             const uint32_t queries = __shfl_sync(~0u, count, at) * each;
             out.pages = step.pages + (uint64_t)(base + (uint32_t)at) * step.pages_per_slot;
             out.kv_head = blockIdx.y;

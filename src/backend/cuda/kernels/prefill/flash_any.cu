@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(ANY_THREADS)
     flash_block block;
     const flash_step step_place = find_flash_step(machine);
     invite_next_launch();
-    const bool has_queries = find_flash_block<FLASH_QUERIES>(step_place, attend, block);
+    const bool has_queries = find_flash_block<FLASH_QUERIES>(step_place, attend, blockIdx.x, block);
     wait_for_last_launch();
     if (!has_queries)
         return;

@@ -53,7 +53,7 @@ template <int DIM> struct wide_block {
 
     KERNEL_INLINE bool find(const flash_step &step)
     {
-        if (!find_flash_block<FLASH_WIDE_QUERIES>(step, attend, block))
+        if (!find_flash_block<FLASH_WIDE_QUERIES>(step, attend, blockIdx.x, block))
             return false;
         first_step = block.begin / layout::keys;
         end_step = (block.end + layout::keys - 1) / layout::keys;
