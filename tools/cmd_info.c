@@ -416,9 +416,10 @@ static int run(int count, char **arguments)
     (void)arguments;
     if (options.program)
         return print_program();
-    struct salvo_model *model = open_model(engine_flags.model);
-    if (!model)
-        return EXIT_FAILED;
+    struct salvo_model *model;
+    const int result = open_model(engine_flags.model, &model);
+    if (result != EXIT_DONE)
+        return result;
     if (output_flags.json)
         write_json(model, NULL);
     else
