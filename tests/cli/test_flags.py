@@ -73,6 +73,9 @@ class LlamaCpp(unittest.TestCase):
             *(("run", [flag + value, "x"], f"write a blank: {flag} {value}")
               for flag, value in (("-fa", "1"), ("-fa", "on"), ("-mg", "0"), ("-tb", "2"), ("-pg", "8,8"), ("-sm", "none"))),
             ("bench", ["-npp", 8], "'-npp'"), ("run", ["-hfd", "a/b"], "-hfd is not supported"), ("embed", ["-mmu", "x"], "-mmu is not supported"),
+            ("run", ["-model", "x"], "'-model'; did you mean --model?"), ("run", ["-prompt", "x"], "'-prompt'; did you mean --prompt?"), ("run", ["-prompt=x"], "'-prompt'; did you"),
+            ("chat", ["-model=x"], "'-model'; did"), ("run", ["-port", 1], "unknown option '-port'"), ("chat", ["-mlock"], "--mlock is not supported"), ("serve", ["-model", "x"], "'-model'; did"),
+            *((command, [flag, 0], f"{flag} is not supported") for command in ("run", "bench", "chat") for flag in ("-mmp", "-mv", "-ps", "-pps", "-rpc", "-embd", "-fitp")),
             ("run", ["-ptc", 4], "--stats"), ("perplexity", ["-fitt", 4], "-fitt is not supported"),
             *((command, ["-m", "hf:a", *more], "hf:a: expected") for command, more in (
                 ("run", []), ("chat", []), ("info", []), ("bench", []), ("serve", []), ("verify", []), ("embed", ["x"]), ("tokenize", ["-p", "x"]), ("detokenize", ["1"]),
