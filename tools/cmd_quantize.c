@@ -53,8 +53,8 @@ static void report(const struct salvo_model *model, const char *path, const char
         putchar('\n');
     } else if (!output_flags.quiet) {
         char from[32], to[32];
-        printf("%s: %s, from %s, in %.1f s\n", path, format_bytes(after, to), format_bytes(before, from),
-            seconds);
+        print_safely(stdout, path, strlen(path));
+        printf(": %s, from %s, in %.1f s\n", format_bytes(after, to), format_bytes(before, from), seconds);
     }
 }
 
