@@ -101,11 +101,12 @@ static int open_models(struct model_list *list)
 {
     const size_t count = options.models.count ? options.models.count : 1;
     for (size_t i = 0; i < count; i++) {
-        struct serve_model *item = &list->items[list->count];
+        struct serve_model *item = &list->items[i];
         int result = open_model(options.models.count ? options.models.items[i] : NULL, &item->model);
         if (result != EXIT_DONE)
             return result;
-        list->names[list->count++] = name_of(item->model);
+        list->names[i] = name_of(item->model);
+        list->count = i + 1;
         if (!list->names[i])
             return failure("out of memory");
         item->id = i < options.aliases.count ? options.aliases.items[i] : list->names[i];
