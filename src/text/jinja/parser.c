@@ -645,7 +645,7 @@ static enum salvo_status parse_comparison(struct parser *parser, struct node **o
         wrapper->sign = sign;
         const struct node *unknown = parser->unknown;
         TRY(parse_level(parser, LEVEL_SUM, &wrapper->left));
-        if (parser->unknown != unknown && node->items && constant_is(node, false))
+        if (parser->unknown != unknown && constant_is(node, false))
             parser->unknown = unknown;
         *last = wrapper;
         last = &wrapper->next;
