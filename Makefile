@@ -36,10 +36,10 @@ test-all: ## longer tests: slow tests, AddressSanitizer and UBSan (clang), TSan 
 	cmake --build build
 	$(call build,macos,--target salvo)
 	$(call build,asan)
-	$(call build,tsan)
-	$(call build,$(OTHER))
+	$(call build,tsan,--target salvo quick-tests)
+	$(call build,$(OTHER),--target salvo salvo-shared salvo-static quick-tests)
 	cmake --preset fuzz -DSALVO_FUZZ_SECONDS=20
-	cmake --build build-fuzz
+	cmake --build build-fuzz --target fuzz-targets
 	$(CTEST) --test-dir build -L slow
 	$(CTEST) --test-dir build-asan -L quick
 	$(CTEST) --test-dir build-tsan -L quick -LE one_thread
@@ -75,7 +75,7 @@ bench: ## time the default model, the tokenizer and the kernels
 fuzz: ## run every fuzz target for FUZZ_SECONDS (600), from the corpus of earlier runs
 	@scripts/setup fuzz
 	cmake --preset fuzz -DSALVO_FUZZ_SECONDS=$(FUZZ_SECONDS)
-	cmake --build build-fuzz
+	cmake --build build-fuzz --target fuzz-targets
 	$(CTEST) --test-dir build-fuzz -L fuzz
 	@sed -n 's/.*Testing: \(.*\)/\1:/p; s/^stat::number_of_executed_units: */  executions: /p' \
 		build-fuzz/Testing/Temporary/LastTest.log

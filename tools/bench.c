@@ -37,8 +37,8 @@ int bench_load(struct loaded *loaded, uint32_t sessions, uint64_t needed)
         return usage_error("bench: a context of %" PRIu64 " tokens is too long", needed);
     engine_options.context = engine_options.context ? engine_options.context : (uint32_t)needed;
     engine_options.sessions = sessions;
-    loaded->model = open_model(engine_flags.model);
-    return loaded->model ? load_engine(loaded, &engine_options) : EXIT_FAILED;
+    result = open_model(engine_flags.model, &loaded->model);
+    return result == EXIT_DONE ? load_engine(loaded, &engine_options) : result;
 }
 
 void bench_print_model(const struct loaded *loaded)

@@ -38,10 +38,8 @@ static int run(int count, char **arguments)
     char *text = NULL;
     size_t size = 0;
     int result = collect_ids(count, arguments, &list);
-    if (result == EXIT_DONE) {
-        model = open_model(options.model);
-        result = model ? EXIT_DONE : EXIT_FAILED;
-    }
+    if (result == EXIT_DONE)
+        result = open_model(options.model, &model);
     if (result == EXIT_DONE) {
         enum salvo_status status = salvo_detokenize(model, list.ids, list.count, true, &text, &size);
         if (status == SALVO_OK)

@@ -291,10 +291,10 @@ static int run(int count, char **arguments)
         result = read_texts(&texts, &input, count, arguments);
     if (result == EXIT_DONE && options.tokens)
         result = id_list_read(&list, "embed", options.tokens);
-    if (result == EXIT_DONE) {
-        loaded.model = open_model(engine_flags.model);
-        result = loaded.model ? tokenize_texts(loaded.model, &list, &texts) : EXIT_FAILED;
-    }
+    if (result == EXIT_DONE)
+        result = open_model(engine_flags.model, &loaded.model);
+    if (result == EXIT_DONE)
+        result = tokenize_texts(loaded.model, &list, &texts);
     if (result == EXIT_DONE)
         result = open_engine(&loaded, texts.count, &engine_options);
     if (result == EXIT_DONE)

@@ -310,7 +310,9 @@ static void print_plain(const struct salvo_model *model)
 {
     const struct salvo_model_info *info = salvo_model_info(model);
     char text[256], a[32], b[32];
-    printf("%s%s%s\n", colour(stdout, COLOUR_BOLD), info->path, colour(stdout, COLOUR_OFF));
+    printf("%s", colour(stdout, COLOUR_BOLD));
+    print_safely(stdout, info->path, strlen(info->path));
+    printf("%s\n", colour(stdout, COLOUR_OFF));
     snprintf(text, sizeof text, "GGUF %" PRIu32 ", %s%s", info->gguf_version,
         format_bytes(info->file_size, a), info->files > 1 ? ", split" : "");
     print_row("file", text);
@@ -416,9 +418,10 @@ static int run(int count, char **arguments)
     (void)arguments;
     if (options.program)
         return print_program();
-    struct salvo_model *model = open_model(engine_flags.model);
-    if (!model)
-        return EXIT_FAILED;
+    struct salvo_model *model;
+    const int result = open_model(engine_flags.model, &model);
+    if (result != EXIT_DONE)
+        return result;
     if (output_flags.json)
         write_json(model, NULL);
     else

@@ -187,9 +187,10 @@ static int run(int count, char **arguments)
             options.second_half ? "three" : "two");
     if (result == EXIT_DONE) {
         engine_options.context = window;
-        loaded.model = open_model(engine_flags.model);
-        result = loaded.model ? text_stream_open(loaded.model, options.file, &stream) : EXIT_FAILED;
+        result = open_model(engine_flags.model, &loaded.model);
     }
+    if (result == EXIT_DONE)
+        result = text_stream_open(loaded.model, options.file, &stream);
     if (result == EXIT_DONE)
         result = load_engine(&loaded, &engine_options);
     if (result == EXIT_DONE)

@@ -53,8 +53,8 @@ static void report(const struct salvo_model *model, const char *path, const char
         putchar('\n');
     } else if (!output_flags.quiet) {
         char from[32], to[32];
-        printf("%s: %s, from %s, in %.1f s\n", path, format_bytes(after, to), format_bytes(before, from),
-            seconds);
+        print_safely(stdout, path, strlen(path));
+        printf(": %s, from %s, in %.1f s\n", format_bytes(after, to), format_bytes(before, from), seconds);
     }
 }
 
@@ -68,9 +68,11 @@ static int run(int count, char **arguments)
         return usage_error("quantize: the file name is empty");
     if (strcmp(out, "-") == 0)
         return usage_error("quantize: OUT must be a file, not standard output");
-    struct salvo_model *model = open_model(in);
+    struct salvo_model *model;
     bool replace = false;
-    int result = model ? output_file_check(out, model, options.force, "--force", &replace) : EXIT_FAILED;
+    int result = open_model(in, &model);
+    if (result == EXIT_DONE)
+        result = output_file_check(out, model, options.force, "--force", &replace);
     if (result != EXIT_DONE) {
         salvo_model_close(model);
         return result;

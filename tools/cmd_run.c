@@ -431,10 +431,8 @@ static int run(int count, char **arguments)
         result = check_options();
     if (result == EXIT_DONE)
         result = engine_options_from_flags(&engine_options);
-    if (result == EXIT_DONE) {
-        loaded.model = open_model(engine_flags.model);
-        result = loaded.model ? EXIT_DONE : EXIT_FAILED;
-    }
+    if (result == EXIT_DONE)
+        result = open_model(engine_flags.model, &loaded.model);
     if (result == EXIT_DONE && options.state_save)
         result = check_state_file(loaded.model);
     if (result == EXIT_DONE)

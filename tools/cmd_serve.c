@@ -101,16 +101,17 @@ static int open_models(struct model_list *list)
 {
     const size_t count = options.models.count ? options.models.count : 1;
     for (size_t i = 0; i < count; i++) {
-        struct serve_model *item = &list->items[list->count];
-        item->model = open_model(options.models.count ? options.models.items[i] : NULL);
-        if (!item->model)
-            return EXIT_FAILED;
-        list->names[list->count++] = name_of(item->model);
+        struct serve_model *item = &list->items[i];
+        int result = open_model(options.models.count ? options.models.items[i] : NULL, &item->model);
+        if (result != EXIT_DONE)
+            return result;
+        list->names[i] = name_of(item->model);
+        list->count = i + 1;
         if (!list->names[i])
             return failure("out of memory");
         item->id = i < options.aliases.count ? options.aliases.items[i] : list->names[i];
         item->sampler = sampler_default_from_flags(item->model);
-        int result = check_gpu_layers(item->model);
+        result = check_gpu_layers(item->model);
         for (size_t k = 0; k < i && result == EXIT_DONE; k++) {
             if (strcmp(list->items[k].id, item->id) == 0)
                 result =

@@ -55,11 +55,9 @@ static int open_template(struct salvo_model **model, struct salvo_template **cha
     bool needs_model = !options.template || options.model || options.ids;
     if (options.template && input_read(NULL, options.template, &text) != EXIT_DONE)
         return EXIT_FAILED;
-    int result = EXIT_DONE;
-    *model = needs_model ? open_model(options.model) : NULL;
-    if (needs_model && !*model)
-        result = EXIT_FAILED;
-    else if (salvo_template_open(*model, text.data, text.size, chat) != SALVO_OK)
+    *model = NULL;
+    int result = needs_model ? open_model(options.model, model) : EXIT_DONE;
+    if (result == EXIT_DONE && salvo_template_open(*model, text.data, text.size, chat) != SALVO_OK)
         result = library_failure();
     input_free(&text);
     return result;

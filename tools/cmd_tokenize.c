@@ -67,20 +67,20 @@ static int run(int count, char **arguments)
     int32_t *ids = NULL;
     size_t id_count = 0;
     struct input input;
+    struct salvo_model *model;
     int result = input_read(options.text, options.file, &input);
     if (result != EXIT_DONE)
         return result;
-    struct salvo_model *model = open_model(options.model);
+    result = open_model(options.model, &model);
     unsigned flags = (options.special ? SALVO_TOKENIZE_SPECIAL : 0) | (options.bos ? SALVO_TOKENIZE_BOS : 0);
-    if (!model) {
-        result = EXIT_FAILED;
-    } else if (salvo_tokenize(model, input.data, input.size, flags, &ids, &id_count) != SALVO_OK) {
+    if (result == EXIT_DONE &&
+        salvo_tokenize(model, input.data, input.size, flags, &ids, &id_count) != SALVO_OK)
         result = library_failure();
-    } else if (options.ids && !options.json) {
+    if (result == EXIT_DONE && options.ids && !options.json) {
         for (size_t i = 0; i < id_count; i++)
             printf("%s%" PRId32, i ? " " : "", ids[i]);
         putchar('\n');
-    } else {
+    } else if (result == EXIT_DONE) {
         result = write_pieces(model, ids, id_count);
     }
     salvo_free(ids);

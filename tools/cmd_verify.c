@@ -169,10 +169,10 @@ static int verify(const struct id_list *list)
         .threads = engine_flags.threads,
         .kv_type = engine_options.kv_type,
     };
-    struct salvo_model *model = open_model(engine_flags.model);
-    if (!model)
-        return EXIT_FAILED;
-    result = check_gpu_layers(model);
+    struct salvo_model *model;
+    result = open_model(engine_flags.model, &model);
+    if (result == EXIT_DONE)
+        result = check_gpu_layers(model);
     if (result != EXIT_DONE) {
         salvo_model_close(model);
         return result;

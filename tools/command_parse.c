@@ -19,12 +19,12 @@ static const struct {
     {"-hff --hf-file", "use -m hf:ORG/REPO/FILE.gguf"},
     {"-hft --hf-token", "set the environment variable HF_TOKEN"},
     {"-mu --model-url", "use `salvo pull URL`"},
-    {"-md --model-draft -hfd --hf-repo-draft", "salvo has no speculative decoding"},
-    {"-ts --tensor-split", "a model runs on one device; choose it with --device"},
+    {"-md --model-draft -hfd --hf-repo-draft -ps --draft-p-split", "salvo has no speculative decoding"},
+    {"-ts --tensor-split -rpc --rpc", "a model runs on one device; choose it with --device"},
     {"-tb --threads-batch", "-t sets the threads for prompts as well"},
     {"-ub --ubatch-size", "-b sets the tokens of a prompt that are computed at once"},
     {"-dev", "choose the device with --backend and --device"},
-    {"-fit --fit -fitc --fit-ctx -fitt --fit-target",
+    {"-fit --fit -fitc --fit-ctx -fitt --fit-target -fitp --fit-print",
         "a model that does not fit the memory of a device is refused"},
     {"-rtr --run-time-repack", "weights are always repacked where it is faster"},
     {"-cmoe --cpu-moe -ncmoe --n-cpu-moe", "salvo runs no mixture-of-experts models"},
@@ -34,10 +34,12 @@ static const struct {
     {"--grammar --grammar-file -j --json-schema -jf --json-schema-file",
         "`salvo run` has --grammar, --regex and --json-schema"},
     {"--lora --lora-scaled", "salvo has no adapters"},
-    {"--mmproj -mm --mmproj-url -mmu -hfv --hf-repo-v", "salvo runs text models only"},
+    {"--mmproj -mm --mmproj-url -mmu -mv --model-vocoder -hfv --hf-repo-v", "salvo runs text models only"},
     {"-nkvo --no-kv-offload",
         "the KV cache is on the device of the model; --backend cpu keeps both in main memory"},
     {"-ptc --print-token-count", "`salvo run --stats` prints the number of tokens"},
+    {"-embd --embeddings", "`salvo embed` computes embeddings"},
+    {"-pps", "`salvo bench --sessions 1,8` measures many sequences"},
     {"-pg", "use -p for prompts, -n for generation and -d for the depth of the context"},
     {"--prompt-cache", "use `salvo run` with --state-save FILE and --state-load FILE"},
     {"--keep", "a full context ends the text; `salvo chat --on-full slide` drops the oldest turns"},
@@ -45,7 +47,7 @@ static const struct {
     {"--chat-template --chat-template-file",
         "the chat template is the model's; `salvo template --template FILE` renders another one"},
     {"--no-warmup", "each test is warmed up before it is measured"},
-    {"--no-mmap -nommp",
+    {"--no-mmap -nommp -mmp --mmap",
         "a model file is always mapped; its weights are copied once when the model is loaded"},
     {"--mlock", "salvo does not lock memory"},
     {"--color -co --colors", "a terminal gets colours, a pipe or file does not; the environment variable "
@@ -59,19 +61,6 @@ const char *foreign_flag(const char *flag, size_t length)
             return foreign_flags[i].here;
     }
     return NULL;
-}
-
-/* Whether `flag` is a name of an option of another command, and so not a letter with a value attached. */
-static bool is_known_elsewhere(const char *flag, size_t length)
-{
-    for (size_t i = 0; all_commands[i]; i++) {
-        const struct option *option;
-        for (size_t j = 0; (option = command_option(all_commands[i], j)); j++) {
-            if (is_listed(option->also, flag, length))
-                return true;
-        }
-    }
-    return false;
 }
 
 static int unknown_option(const struct command *command, const char *given)
@@ -99,6 +88,19 @@ bool option_is_called(const struct option *option, const char *given, size_t len
     if (length == 2 && given[0] == '-' && option->letter && option->letter == given[1])
         return true;
     return is_listed(option->also, given, length);
+}
+
+/* Whether `flag` is a name of an option of some command, and so not a letter with a value attached. */
+static bool is_known_elsewhere(const char *flag, size_t length)
+{
+    for (size_t i = 0; all_commands[i]; i++) {
+        const struct option *option;
+        for (size_t j = 0; (option = command_option(all_commands[i], j)); j++) {
+            if (length > 2 && option_is_called(option, flag, length))
+                return true;
+        }
+    }
+    return false;
 }
 
 /* The option with this name, dashes included. */
@@ -229,6 +231,13 @@ static int parse_option(struct parser *parser, const char *argument)
     if (option && !(equals && length == 2)) /* -p=x is the letter with the value "=x" */
         return take_option(parser, option, shown, equals ? equals + 1 : NULL);
     if (argument[1] == '-' || foreign_flag(name, strlen(name)) || is_known_elsewhere(name, strlen(name)))
+        return unknown_option(parser->command, name);
+    char doubled[sizeof name + 1]; /* -model is not a file "odel" */
+    snprintf(doubled, sizeof doubled, "-%s", name);
+    const size_t doubled_length = strlen(doubled);
+    if (foreign_flag(doubled, doubled_length))
+        return unknown_option(parser->command, doubled);
+    if (doubled_length > 3 && is_known_elsewhere(doubled, doubled_length))
         return unknown_option(parser->command, name);
     const size_t name_length = name_with_value(parser->command, argument);
     if (name_length)

@@ -223,8 +223,8 @@ int load(struct loaded *out)
     int result = engine_options_from_flags(&options);
     if (result != EXIT_DONE)
         return result;
-    out->model = open_model(engine_flags.model);
-    return out->model ? load_engine(out, &options) : EXIT_FAILED;
+    result = open_model(engine_flags.model, &out->model);
+    return result == EXIT_DONE ? load_engine(out, &options) : result;
 }
 
 void unload(struct loaded *loaded)

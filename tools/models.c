@@ -142,17 +142,16 @@ static void note_use(const char *path)
         record_use(folder, path + length + 1);
 }
 
-struct salvo_model *open_model(const char *given)
+int open_model(const char *given, struct salvo_model **out)
 {
     char path[PATH_MAX];
     const char *environment = getenv("SALVO_MODEL");
-    struct salvo_model *model;
-    if (find_model(given ? given : environment && *environment ? environment : NULL, path) != EXIT_DONE)
-        return NULL;
-    if (salvo_model_open(path, &model) != SALVO_OK) {
-        library_failure();
-        return NULL;
-    }
+    *out = NULL;
+    const int result = find_model(given ? given : environment && *environment ? environment : NULL, path);
+    if (result != EXIT_DONE)
+        return result;
+    if (salvo_model_open(path, out) != SALVO_OK)
+        return library_failure();
     note_use(path);
-    return model;
+    return EXIT_DONE;
 }

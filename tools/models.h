@@ -12,8 +12,9 @@ int find_in_folder(const char *folder, const char *name, char path[PATH_MAX]);
 /*
  * Opens a model by path, or by a name in the models folder: case is ignored, and a unique prefix is enough.
  * A model of a hub (hf:...) that was not pulled is pulled if --pull is given or the user agrees. `given`
- * NULL: $SALVO_MODEL, or the default model. NULL after an error message.
+ * NULL: $SALVO_MODEL, or the default model. After an error message `*out` is NULL, and the result is
+ * EXIT_USAGE if `given` cannot name a model.
  */
-struct salvo_model *open_model(const char *given);
+int open_model(const char *given, struct salvo_model **out);
 
 #endif

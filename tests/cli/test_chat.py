@@ -331,6 +331,7 @@ class Terminal:
         self.process, self.master = None, None
         child, self.master = pty.fork()
         if child == 0:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
             os.execve(SALVO, [SALVO, command, "-m", model, *map(str, arguments)], {**ENVIRONMENT, **environment})
         self.child = child
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))

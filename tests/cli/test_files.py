@@ -211,6 +211,13 @@ class OwnInput(unittest.TestCase):
         self.assertEqual(salvo("quantize", path("wide.gguf"), path("small.gguf"), "Q4_0", model=None)[1], "")
         self.assertEqual(salvo("quantize", PLAIN, path("quiet.gguf"), "Q4_0", "-q", model=None)[1], "")
 
+    def test_names_of_files_do_not_reach_the_terminal_as_they_are(self):
+        name = path("red\x1b[31m\n.gguf")
+        for command in (("quantize", PLAIN, name, "Q4_0"), ("info", name), ("show", name)):
+            output = salvo(*command, model=None)[0]
+            self.assertNotIn(b"\x1b", output)
+            self.assertIn(b"red\\x1b[31m\\n.gguf", output)
+
 
 class FullDisk(unittest.TestCase):
     """No file may be longer than 100 bytes: writing fails as on a full disk."""

@@ -73,13 +73,21 @@ class LlamaCpp(unittest.TestCase):
             *(("run", [flag + value, "x"], f"write a blank: {flag} {value}")
               for flag, value in (("-fa", "1"), ("-fa", "on"), ("-mg", "0"), ("-tb", "2"), ("-pg", "8,8"), ("-sm", "none"))),
             ("bench", ["-npp", 8], "'-npp'"), ("run", ["-hfd", "a/b"], "-hfd is not supported"), ("embed", ["-mmu", "x"], "-mmu is not supported"),
+            ("run", ["-model", "x"], "'-model'; did you mean --model?"), ("run", ["-prompt", "x"], "'-prompt'; did you mean --prompt?"), ("run", ["-prompt=x"], "'-prompt'; did you"),
+            ("chat", ["-model=x"], "'-model'; did"), ("run", ["-port", 1], "unknown option '-port'"), ("chat", ["-mlock"], "--mlock is not supported"), ("serve", ["-model", "x"], "'-model'; did"),
+            *((command, [flag, 0], f"{flag} is not supported") for command in ("run", "bench", "chat") for flag in ("-mmp", "-mv", "-ps", "-pps", "-rpc", "-embd", "-fitp")),
             ("run", ["-ptc", 4], "--stats"), ("perplexity", ["-fitt", 4], "-fitt is not supported"),
+            *((command, ["-m", "hf:a", *more], "hf:a: expected") for command, more in (
+                ("run", []), ("chat", []), ("info", []), ("bench", []), ("serve", []), ("verify", []), ("embed", ["x"]), ("tokenize", ["-p", "x"]), ("detokenize", ["1"]),
+                ("eval", ["--tokens", "1"]), ("perplexity", ["-f", SALVO]), ("template", ["--messages", SALVO]))),
             ("detokenize", ["99999"], "99999"), ("tokenize", ["hi"], "give the text with -p"), ("perplexity", ["text.txt"], "with -f"),
         ):
             with self.subTest([command, *flags]):
                 output, error = salvo(command, *flags, *(["-p", "x"] if command == "run" else []), status=2)
                 self.assertEqual((output, error.count("\n")), (b"", 1), error)
                 self.assertIn(words, error)
+        for command in (["quantize", "hf:a", "out.gguf", "Q8_0"], ["show", "hf:a"], ["chat", "hf:a"]):
+            self.assertIn("hf:a: expected", salvo(*command, model=None, status=2)[1])
         done = subprocess.run([SALVO, "--list-devices"], capture_output=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn(b"salvo devices", done.stderr)

@@ -28,7 +28,8 @@ static const struct cpu_kernels scalar_kernels = {.name = "scalar",
     RECURRENT_KERNELS(scalar),
     ATTEND_KERNELS(scalar)};
 
-#if defined(__aarch64__)
+#if defined(SALVO_SCALAR_ONLY)
+#elif defined(__aarch64__)
 static const struct cpu_kernels neon_dotprod_kernels = {.name = "neon-dotprod",
     MATMUL_KERNELS(neon, neon),
     .tile_tokens = QUAD,
@@ -94,7 +95,8 @@ static const struct {
     const struct cpu_kernels *kernels;
     unsigned features; /* all of them are required */
 } tables[] = {
-#if defined(__aarch64__)
+#if defined(SALVO_SCALAR_ONLY)
+#elif defined(__aarch64__)
     {&neon_i8mm_kernels, CPU_NEON_DOTPROD | CPU_NEON_I8MM | CPU_NEON_FHM},
     {&neon_dotprod_kernels, CPU_NEON_DOTPROD},
 #elif defined(__x86_64__)

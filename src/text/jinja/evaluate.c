@@ -11,6 +11,8 @@ static enum salvo_status evaluate_name(struct interpreter *in, struct string nam
 {
     enum salvo_status status = SALVO_OK;
     const struct variable *variable;
+    if (in->constants_only)
+        TRY(fail(SALVO_ERROR_FORMAT, "not a constant"));
     TRY(scope_find(in, name, &variable));
     const struct builtin *builtin = variable ? NULL : builtin_find(in->builtins->functions, name);
     if (variable)
@@ -292,6 +294,15 @@ cleanup:
     return status;
 }
 
+/* jinja2 gives these filters the variables of the template. */
+static bool reads_context(const struct builtin *builtin)
+{
+    const struct builtin *at = choice_filters;
+    while (at->name && at != builtin)
+        at++;
+    return at->name;
+}
+
 static enum salvo_status evaluate_builtin(struct interpreter *in, const struct node *node, struct value *out)
 {
     enum salvo_status status = SALVO_OK;
@@ -301,6 +312,8 @@ static enum salvo_status evaluate_builtin(struct interpreter *in, const struct n
     TRY(gather_arguments(in, node->items, &arguments));
     if (!node->builtin)
         TRY(fail_unknown(node));
+    if (in->constants_only && reads_context(node->builtin))
+        TRY(fail(SALVO_ERROR_FORMAT, "not a constant"));
     TRY(builtin_call(in, node->builtin, self, &arguments, out));
 
 cleanup:
@@ -331,6 +344,8 @@ static enum salvo_status evaluate_call(struct interpreter *in, const struct node
     enum salvo_status status = SALVO_OK;
     struct value callee;
     struct arguments arguments;
+    if (in->constants_only)
+        TRY(fail(SALVO_ERROR_FORMAT, "not a constant"));
     TRY(evaluate(in, node->left, &callee));
     TRY(gather_arguments(in, node->items, &arguments));
     TRY(call_value(in, callee, &arguments, out));

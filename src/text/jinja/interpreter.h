@@ -28,7 +28,8 @@ struct interpreter {
     struct text *output;
     struct scope *scope;
     enum flow flow;
-    bool placed; /* the current error names its line and column */
+    bool placed;         /* the current error names its line and column */
+    bool constants_only; /* what depends on a variable is an error */
 };
 
 /* ---- Limits ---- */
@@ -139,6 +140,9 @@ enum salvo_status gather_arguments(struct interpreter *in, const struct node *it
 enum salvo_status call_value(
     struct interpreter *in, struct value callee, const struct arguments *arguments, struct value *out);
 enum salvo_status run_body(struct interpreter *in, const struct node *body);
+
+/* Whether the expression depends on no variable and is true, or false, as `truth` says: constants.c. */
+bool constant_is(const struct node *node, bool truth);
 
 /* ---- Objects: loops.c, macros.c ---- */
 

@@ -589,7 +589,10 @@ static enum salvo_status parse_logic(struct parser *parser, enum level level, st
     while (next_is_word(parser, word)) {
         TRY(node_new(parser, level == LEVEL_OR ? NODE_OR : NODE_AND, parser->at++, &node));
         node->left = left;
+        const struct node *unknown = parser->unknown;
         TRY(parse_level(parser, level + 1, &node->right));
+        if (parser->unknown != unknown && constant_is(left, level == LEVEL_OR))
+            parser->unknown = unknown;
         left = node;
     }
     *out = left;
@@ -640,7 +643,10 @@ static enum salvo_status parse_comparison(struct parser *parser, struct node **o
         /* An operand may be part of another list, so each gets a node of its own here. */
         TRY(node_new(parser, NODE_ARGUMENT, place, &wrapper));
         wrapper->sign = sign;
+        const struct node *unknown = parser->unknown;
         TRY(parse_level(parser, LEVEL_SUM, &wrapper->left));
+        if (parser->unknown != unknown && constant_is(node, false))
+            parser->unknown = unknown;
         *last = wrapper;
         last = &wrapper->next;
     }

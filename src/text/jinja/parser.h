@@ -32,7 +32,8 @@ enum salvo_status expect_name(struct parser *parser, struct string *out);
 
 /*
  * Filters and tests that do not exist. jinja2 refuses the template, unless they stand in {% if %} or in "a if
- * b else c": templates test for features of newer versions. There it is an error only if it is executed. A
+ * b else c": templates test for features of newer versions. There it is an error only if it is executed. Nor
+ * does jinja2 refuse them behind constants that decide, as in "false and x|nope", which it computes first. A
  * frame is a body that such a condition does not cover: a loop, a macro or the like.
  */
 const struct node *frame_begin(struct parser *parser);
