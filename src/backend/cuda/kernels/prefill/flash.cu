@@ -145,71 +145,78 @@ template <int DIM> KERNEL_INLINE void leave(flash_sums<DIM> &sums, flash_left<DI
     }
 }
 
-/* The blocks that have the same queries. */
+/* The results of a block's warps. */
+template <int DIM, int WARPS>
+KERNEL_INLINE void merge(
+    const cuda_flash &flash, const flash_block &block, const uint8_t *shared, uint32_t stride)
+{
+    const float infinity = __int_as_float(0x7f800000);
+    for (uint32_t query = threadIdx.x / 32; query < block.count; query += WARPS) {
+        float factors[WARPS], maximum = -infinity, sum = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++)
+            maximum = fmaxf(maximum, ((const flash_left<DIM> *)(shared + w * stride))->maximum[query]);
+        maximum = maximum == -infinity ? 0 : maximum;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            const flash_left<DIM> &left = *(const flash_left<DIM> *)(shared + w * stride);
+            factors[w] = exp2f((left.maximum[query] - maximum) * LOG2_E);
+            sum = fmaf(left.sum[query], factors[w], sum);
+        }
+        const float inverse = sum == 0 ? 0 : 1 / sum;
+        store_query(flash, block, query, [&](uint32_t d) {
+            float value = 0;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++)
+                value = fmaf(
+                    ((const flash_left<DIM> *)(shared + w * stride))->output[query][d], factors[w], value);
+            return value * inverse;
+        });
+    }
+}
+
+/* ---- Blocks that divide the keys ---- */
+
+/* This block among the flash.splits blocks that have the same queries. */
 struct flash_team {
-    uint32_t blocks, number; /* of them; of this one */
-
-#if HAS_WARPGROUPS
-    explicit KERNEL_INLINE flash_team(const cuda_flash &flash)
-        : blocks(flash.splits), number(blocks > 1 ? blockIdx.x % blocks : 0)
-    {
-    }
-
-    KERNEL_INLINE void meet() const
-    {
-        if (blocks > 1)
-            meet_cluster(blocks);
-        else
-            __syncthreads();
-    }
-
-    KERNEL_INLINE const float *shared_of(const float *own, uint32_t block) const
-    {
-        return blocks > 1 ? shared_of_block(own, block) : own;
-    }
-#else
-    explicit KERNEL_INLINE flash_team(const cuda_flash &) : blocks(1), number(0) {}
-    KERNEL_INLINE void meet() const
-    {
-        __syncthreads();
-    }
-    KERNEL_INLINE const float *shared_of(const float *own, uint32_t) const
-    {
-        return own;
-    }
-#endif
+    uint32_t blocks, number;
 };
 
-/* The results of `count` warps, in order: number i is of block i / WARPS, warp i % WARPS. */
+#if HAS_WARPGROUPS
+KERNEL_INLINE flash_team find_flash_team(const cuda_flash &flash)
+{
+    return {flash.splits, flash.splits > 1 ? blockIdx.x % flash.splits : 0};
+}
+
+/* The results of `count` warps of a cluster, in order: number i is of block i / WARPS, warp i % WARPS. A lane
+ * has the maximum and the sum of one. */
 template <int DIM, int WARPS>
-KERNEL_INLINE void merge(const cuda_flash &flash, const flash_block &block, const flash_team &team,
+KERNEL_INLINE void merge_team(const cuda_flash &flash, const flash_block &block, const flash_team &team,
     uint32_t count, const uint8_t *shared, uint32_t stride)
 {
     static_assert(FLASH_MOST_SPLITS * WARPS <= 32, "a lane has the result of a warp");
     const float infinity = __int_as_float(0x7f800000);
     const uint32_t lane = threadIdx.x % 32;
     const auto left_of = [&](uint32_t number) {
-        return (const flash_left<DIM> *)team.shared_of(
+        return (const flash_left<DIM> *)shared_of_block(
             (const float *)(shared + number % WARPS * stride), number / WARPS);
     };
+    meet_cluster(team.blocks);
     for (uint32_t query = threadIdx.x / 32 + team.number * WARPS; query < block.count;
          query += WARPS * team.blocks) {
         const flash_left<DIM> *own = left_of(min(lane, count - 1));
-        float maximum = own->maximum[query], sum = 0;
-        const float own_maximum = maximum, own_sum = own->sum[query];
+        const float own_maximum = own->maximum[query], own_sum = own->sum[query];
+        float maximum = own_maximum, sum = 0, values[DIM / 32] = {};
 #pragma unroll
         for (int distance = 1; distance < 32; distance *= 2)
             maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, distance));
         maximum = maximum == -infinity ? 0 : maximum;
         const float factor = exp2f((own_maximum - maximum) * LOG2_E);
 #pragma unroll 4
-        for (uint32_t i = 0; i < count; i++)
-            sum = fmaf(__shfl_sync(~0u, own_sum, (int)i), __shfl_sync(~0u, factor, (int)i), sum);
-        float values[DIM / 32] = {};
-#pragma unroll 4
         for (uint32_t i = 0; i < count; i++) {
             const float *output = left_of(i)->output[query];
             const float by = __shfl_sync(~0u, factor, (int)i);
+            sum = fmaf(__shfl_sync(~0u, own_sum, (int)i), by, sum);
 #pragma unroll
             for (int j = 0; j < DIM / 32; j++)
                 values[j] = fmaf(output[j * 32 + lane], by, values[j]);
@@ -223,7 +230,22 @@ KERNEL_INLINE void merge(const cuda_flash &flash, const flash_block &block, cons
             return value * inverse;
         });
     }
+    meet_cluster(team.blocks); /* until then other blocks read this block's shared memory */
 }
+#else
+KERNEL_INLINE flash_team find_flash_team(const cuda_flash &)
+{
+    return {1, 0};
+}
+
+template <int DIM, int WARPS>
+KERNEL_INLINE void merge_team(
+    const cuda_flash &, const flash_block &, const flash_team &, uint32_t, const uint8_t *, uint32_t)
+{
+}
+#endif
+
+/* ---- The block ---- */
 
 template <int DIM, int WARPS, bool APPENDS = false>
 KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flash)
@@ -238,7 +260,7 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
     const flash_angles angles(machine);
     const flash_step step_place = find_flash_step(machine);
     invite_next_launch();
-    flash_team team(flash);
+    flash_team team = APPENDS ? find_flash_team(flash) : flash_team{1, 0};
     const bool has_queries =
         find_flash_block<FLASH_QUERIES>(step_place, attend, blockIdx.x / team.blocks, block);
     const uint32_t first_step = has_queries ? block.begin / FLASH_KEYS : 0,
@@ -306,10 +328,12 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
     copy_wait<0>();
     __syncwarp();
     leave(sums, *(flash_left<DIM> *)tiles);
-    team.meet();
-    merge<DIM, WARPS>(flash, block, team, min(steps, step_distance), shared, warp_bytes);
-    if (team.blocks > 1) /* other blocks read this block's shared memory until then */
-        team.meet();
+    if (APPENDS && team.blocks > 1) {
+        merge_team<DIM, WARPS>(flash, block, team, min(steps, step_distance), shared, warp_bytes);
+    } else {
+        __syncthreads();
+        merge<DIM, WARPS>(flash, block, shared, warp_bytes);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 3)
