@@ -39,9 +39,7 @@ uint32_t scheduler_tokens_at_once(struct salvo_scheduler *scheduler)
         is_free &= !request || request->is_over || !needs_each_token(request);
     }
     const double rest = prompt_pace_rest(&scheduler->pace, decodes ? decodes : 1);
-    if (!is_free || rest <= 0 || rest * 2 > most_ns)
-        return 1;
-    return rest * MOST_DECODES < most_ns ? MOST_DECODES : (uint32_t)(most_ns / rest);
+    return is_free && rest > 0 && rest * MOST_DECODES <= most_ns ? MOST_DECODES : 1;
 }
 
 enum salvo_status scheduler_measure(struct salvo_scheduler *scheduler)
