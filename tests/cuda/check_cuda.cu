@@ -4,7 +4,8 @@
  *
  *   nvcc -O3 -std=c++17 -arch=sm_90a -Isrc -Iinclude -Itests -o check_cuda tests/cuda/check_cuda.cu \
  *       src/backend/cuda/kernels/prefill/{gemm_q8,gemm_float,gemm_halves,gemm_thin,flash,flash_any}.cu \
- *       src/backend/cuda/kernels/prefill/{wkv7_many,wkv7_chunks,norm_many,rotate_many,rows_many,rwkv7_many}.cu \
+ *       src/backend/cuda/kernels/prefill/{flash_halves,wkv7_many,wkv7_chunks,norm_many}.cu \
+ *       src/backend/cuda/kernels/prefill/{rotate_many,rows_many,rwkv7_many}.cu \
  *       src/backend/cuda/{cuda_batch,cuda_weight_tiles}.c src/quant/quant*.c src/base/{status,tensor_type}.c
  *
  * Exits with 1 when a check failed.
