@@ -93,7 +93,7 @@ unsigned long count_pieces(const cuda_machine &machine, uint32_t first, uint32_t
 
 struct prepared {
     launch_config config;
-    bool together, wide;
+    bool cluster, together, wide;
     std::function<void()> kernel;
     const cuda_machine *takes; /* a step; nullptr: it does not */
 };
@@ -116,6 +116,7 @@ void run_launch(const prepared &launch)
     static unsigned seed;
     const bool stalls = launch.takes && begin_step(*launch.takes);
     control.wide += launch.wide;
+    control.clusters += launch.cluster;
     emulator_round_ns = control.round_ns;
     for (unsigned y = 0; y < launch.config.grid[1] && !control.idle; y++) {
         blockIdx.y = y;
@@ -513,7 +514,8 @@ EXPORT cuLaunchKernelEx(const launch_config *config, void *given, void **values,
         return TOO_MANY_TOGETHER;
     const bool takes = called->together ? kernel_argument<uint32_t>(values, 3) & CUDA_TAKE_STEP
                                         : called == &kernels["salvo_begin"];
-    const prepared launch = {*config, (called->together && control.resident) || is_cluster(*config),
+    const bool cluster = is_cluster(*config);
+    const prepared launch = {*config, cluster, (called->together && control.resident) || cluster,
         called->wide, called->bind(values),
         takes ? kernel_argument<const cuda_machine *>(values, 0) : nullptr};
     if (called->together)

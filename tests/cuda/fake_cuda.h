@@ -14,13 +14,14 @@ enum fake_failure {
 };
 
 struct fake_cuda {
-    unsigned long calls;   /* so far */
-    unsigned long fail_at; /* the call of this number fails, once; 0: none */
-    int code;              /* what it returns */
-    bool idle;             /* kernels are not run */
-    size_t memory;         /* of the device, bytes */
-    size_t taken;          /* of it, and of pinned memory */
-    unsigned long wide;    /* launches of kernels for warpgroups so far */
+    unsigned long calls;    /* so far */
+    unsigned long fail_at;  /* the call of this number fails, once; 0: none */
+    int code;               /* what it returns */
+    bool idle;              /* kernels are not run */
+    size_t memory;          /* of the device, bytes */
+    size_t taken;           /* of it, and of pinned memory */
+    unsigned long wide;     /* launches of kernels for warpgroups so far */
+    unsigned long clusters; /* launches with clusters of blocks so far */
     bool resident; /* blocks of a grid run together; if not, one after the other, and cooperative launches
                       fail */
     unsigned long pieces; /* matmuls that take their input in pieces, of all launches so far */

@@ -482,6 +482,26 @@ static float *logits_of(
     return logits;
 }
 
+/* Logits of the last of two tokens in one step, behind `count` that the CPU has computed. */
+static float *logits_behind(const char *path, const char *backend, uint32_t count)
+{
+    struct salvo_engine_options options = on_cuda;
+    options.backend = backend;
+    options.context = 512;
+    setenv("SALVO_FAKE_WARPGROUPS", "1", 1);
+    struct fixture fixture = fixture_open(path, options);
+    unsetenv("SALVO_FAKE_WARPGROUPS");
+    int32_t *ids = some_ids(count + 2, fixture.vocabulary, 8);
+    float *logits = test_calloc(MOST_VOCABULARY, sizeof *logits);
+    assert_true(fixture.vocabulary <= MOST_VOCABULARY);
+    feed_on_the_cpu(path, options, fixture.session, ids, count);
+    ASSERT_OK(salvo_session_feed(fixture.session, ids + count, 2));
+    memcpy(logits, salvo_session_logits(fixture.session), fixture.vocabulary * sizeof *logits);
+    free(ids);
+    fixture_close(&fixture);
+    return logits;
+}
+
 /* A prompt that is long enough for warpgroups, in one step: logits with kernels for them, without, and of the
  * CPU. */
 static void prompts(void **state)
@@ -524,6 +544,31 @@ static void contexts(void **state)
         assert_true(largest_difference(cuda, cpu, MOST_VOCABULARY) < 0.01f);
         test_free(cuda);
         test_free(cpu);
+    }
+    set_fake_device(FAKE_SHARED, FAKE_MULTIPROCESSORS);
+}
+
+/* Two tokens at once: with warpgroups, blocks of attention divide the keys of a long context, and do not
+ * divide those of a short one. */
+static void divided_keys(void **state)
+{
+    (void)state;
+    static const uint32_t counts[] = {300, 400};
+    static const char *const shapes[] = {"llama-256", "llama-128"}; /* heads of 64 and of 128 */
+    set_fake_device(FAKE_SHARED, 20);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const char *path = made_model(shapes[i], "F16");
+        unsigned long clusters[2]; /* those of matmuls among them */
+        for (int j = 0; j < 2; j++) {
+            const unsigned long before = fake->clusters;
+            float *cuda = logits_behind(path, "cuda", counts[j]),
+                  *cpu = logits_behind(path, "cpu", counts[j]);
+            clusters[j] = fake->clusters - before;
+            assert_true(largest_difference(cuda, cpu, MOST_VOCABULARY) < 0.01f);
+            test_free(cuda);
+            test_free(cpu);
+        }
+        assert_true(clusters[1] > clusters[0]);
     }
     set_fake_device(FAKE_SHARED, FAKE_MULTIPROCESSORS);
 }
@@ -721,6 +766,7 @@ int main(void)
         LONG_TEST(states),
         LONG_TEST(prompts),
         cmocka_unit_test(contexts),
+        cmocka_unit_test(divided_keys),
         cmocka_unit_test(after_a_profile),
         cmocka_unit_test(after_profiles_that_failed),
         LONG_TEST(after_steps_that_were_given_up),
