@@ -224,11 +224,11 @@ static struct gemm_division divide_gemm(const struct cuda_gemm *gemm, uint32_t b
     return best;
 }
 
-/* Blocks of `rows` rows of a matrix, for some tokens. */
+/* Blocks of `rows` rows of a matrix, for some tokens. The second matrix of a glu has those of the first. */
 static uint32_t gemm_blocks(const struct cuda_gemm *gemm, uint32_t rows)
 {
-    uint32_t blocks = 0;
-    for (uint32_t i = 0; i < (gemm->glu != ACTIVATION_NONE ? 1 : gemm->count); i++)
+    uint32_t blocks = divide_up(gemm->matmuls[0].matrix.rows, rows);
+    for (uint32_t i = 1; i < gemm->count && gemm->glu == ACTIVATION_NONE; i++)
         blocks += divide_up(gemm->matmuls[i].matrix.rows, rows);
     return blocks;
 }
@@ -275,10 +275,11 @@ static struct cuda_launch gemm_thin_launch(const struct cuda_gemm *gemm, const s
     const bool glu = gemm->glu != ACTIVATION_NONE,
                wide = !glu && gemm_blocks(gemm, 16) > GEMM_THIN_WARPS / 2 * room->multiprocessors;
     const uint32_t parts = gemm->matmuls[0].matrix.parts, rows = wide ? 32 : 16,
-                   blocks = gemm_blocks(gemm, rows),
-                   at_once = GEMM_THIN_WARPS * room->multiprocessors / blocks, least = GEMM_THIN_WARPS / 4,
-                   most = at_once > GEMM_THIN_WARPS ? GEMM_THIN_WARPS : largest(at_once, least),
-                   warps = divide_up(parts, divide_up(parts, most));
+                   blocks = gemm_blocks(gemm, rows), least = GEMM_THIN_WARPS / 4;
+    uint32_t most = GEMM_THIN_WARPS;
+    while (most > least && most * blocks > GEMM_THIN_WARPS * room->multiprocessors)
+        most--;
+    const uint32_t warps = divide_up(parts, divide_up(parts, most));
     return (struct cuda_launch){
         .kernel = glu    ? "salvo_gemm_thin_16_glu"
                   : wide ? "salvo_gemm_thin_32"

@@ -259,8 +259,9 @@ const struct cuda_plan *cuda_plan_for(const struct executor *executor, uint32_t 
 
 enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan, uint32_t longest)
 {
-    const cuda_graph_exec graph =
-        plan->long_graph && longest >= LONG_CONTEXT ? plan->long_graph : plan->graph;
+    cuda_graph_exec graph = plan->graph;
+    if (plan->long_graph && longest >= LONG_CONTEXT)
+        graph = plan->long_graph;
     if (graph)
         return CUDA_CALL(&executor->context, graph_launch, (graph, executor->queue));
     return launch_token(executor, plan);
