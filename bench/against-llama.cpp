@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import urllib.parse
 import urllib.request
 
 def peer(path, threads, prompts, generate, depths):
@@ -91,9 +92,11 @@ def build_batched_bench():
     if os.path.exists(program):
         return program
     os.makedirs(folder, exist_ok=True)
-    with urllib.request.urlopen("https://pypi.org/pypi/llama-cpp-python/json", timeout=60) as reply:
+    index = "https://pypi.org/pypi/llama-cpp-python/json"
+    with urllib.request.urlopen(index, timeout=60) as reply:
         files = json.load(reply)["urls"]
     package = next(file for file in files if file["packagetype"] == "sdist")
+    package["url"] = urllib.parse.urljoin(index, package["url"])  # mirrors name files relative to the index
     print(f"downloading {package['filename']}", file=sys.stderr)
     with urllib.request.urlopen(package["url"], timeout=60) as reply:
         archive = reply.read()

@@ -109,7 +109,8 @@ void check_packing(void)
 static struct q8_tile q8_tile_new(size_t k, size_t width, unsigned terms)
 {
     return (struct q8_tile){guarded_new(k * width * terms), guarded_new(k / 32 * width * 4),
-        guarded_new(k / 32 * width * 4), guarded_new(k / 16 * width * 4), terms};
+        guarded_new(k / 32 * width * 4), guarded_new(k / 16 * width * 4), guarded_new(k / 32 * width * 4),
+        guarded_new(k / 16 * width * 4), terms};
 }
 
 static void q8_tile_free(struct q8_tile q8)
@@ -118,6 +119,8 @@ static void q8_tile_free(struct q8_tile q8)
     guarded_free(q8.scales);
     guarded_free(q8.sums);
     guarded_free(q8.half_sums);
+    guarded_free(q8.corrections);
+    guarded_free(q8.half_corrections);
 }
 
 static struct unpacked_tiles unpacked_tiles_new(size_t k, size_t rows)
@@ -189,6 +192,8 @@ static void check_round(const struct cpu_kernels *kernels, const struct cpu_kern
     check_same_floats("scales", got.scales, want.scales, k / 32 * width);
     check_same_floats("sums", got.sums, want.sums, k / 32 * width);
     check_same_floats("half_sums", got.half_sums, want.half_sums, k / 16 * width);
+    check_same_bytes("corrections", got.corrections, want.corrections, k / 32 * width * 4);
+    check_same_bytes("half_corrections", got.half_corrections, want.half_corrections, k / 16 * width * 4);
     q8_tile_free(got);
     q8_tile_free(want);
     guarded_free(x);
@@ -220,10 +225,7 @@ static void multiply_tile(const struct cpu_kernels *kernels, const struct q8_cas
         tile.values += cut * rows;
         tile.scales += cut / group * rows;
         tile.offsets += cut / group * rows;
-        x.values += cut * tokens * x.terms;
-        x.scales += cut / 32 * tokens;
-        x.sums += cut / 32 * tokens;
-        x.half_sums += cut / 16 * tokens;
+        x = q8_tile_from(x, cut * tokens * x.terms, cut / 32 * tokens, cut / 16 * tokens);
     }
     kernels->matmul_q8(tile, c->k - cut, group, offsets, x, cut == 0, stride, out);
     if (kernels->matmul_end)

@@ -79,12 +79,14 @@ static void tiles_have_room_for_the_finest_row(void **state)
     static struct layout layout;
     static int8_t values[ROWS * COLUMNS * 2];
     static float scales[ROWS * COLUMNS], sums[ROWS * COLUMNS];
+    static int32_t corrections[ROWS * COLUMNS];
     lay_out(&layout);
     struct executor *executor = &layout.executor;
     executor->kernels = &(const struct cpu_kernels){.tile_tokens = QUAD};
     executor->x.values = values;
     executor->x.scales = scales;
     executor->x.sums = executor->x.half_sums = sums;
+    executor->x.corrections = executor->x.half_corrections = corrections;
     static const unsigned expected[] = {2, 1, 1, 2, 2}; /* of rows 0, 4, 8, 12, 16 */
     for (uint32_t quad = 0; quad < 5; quad++) {
         struct q8_tile q8 = tokens_tile(executor, false, ROWS_TOKENS, quad * QUAD, COLUMNS, 0);

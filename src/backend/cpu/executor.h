@@ -190,8 +190,13 @@ enum { K_PART = 2048 };
 
 /* Weight tiles that are unpacked before rows are multiplied with them, at most, and their elements. With
  * several tiles, rounded activations come from the L2 cache less often and rows are stored in longer pieces.
+ * The elements of narrow tiles have a limit of their own.
  */
-enum { TILES_TOGETHER = 4, UNPACKED_ELEMENTS = 2 * TILE_ROWS * K_PART };
+enum {
+    TILES_TOGETHER = 4,
+    UNPACKED_ELEMENTS = TILES_TOGETHER * TILE_ROWS * K_PART,
+    NARROW_ELEMENTS = UNPACKED_ELEMENTS / 2,
+};
 
 /* Queries that attention of many tokens processes at once: as many whole tokens as fit, or one token if its
  * KV head has more queries. Scratch memory has room for either (open.c). */

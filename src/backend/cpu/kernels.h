@@ -65,8 +65,23 @@ struct q8_tile {
     float *scales;    /* d: [g * width + t] */
     float *sums;      /* d * (float)(sum of 32 p): [g * width + t] */
     float *half_sums; /* d * (float)(sum of 16 p): [(g * 2 + half) * width + t] */
-    unsigned terms;   /* 1 or 2 */
+    /* -128 * sum of 32 p or of 16 p, in the places of sums and half_sums. Products of unsigned q + 128 give
+     * the products of q if this is added to their sum. */
+    int32_t *corrections, *half_corrections;
+    unsigned terms; /* 1 or 2 */
 };
+
+/* The part of a tile from these elements of its arrays on. */
+static inline struct q8_tile q8_tile_from(struct q8_tile tile, size_t value, size_t sum, size_t half_sum)
+{
+    tile.values += value;
+    tile.scales += sum;
+    tile.sums += sum;
+    tile.half_sums += half_sum;
+    tile.corrections += sum;
+    tile.half_corrections += half_sum;
+    return tile;
+}
 
 /* Distances in the values of a tile, in bytes. */
 struct q8_steps {
@@ -168,8 +183,9 @@ struct cpu_kernels {
     /* The shape of matmul_q8: QUAD tokens by one tile, or WIDE_TOKENS tokens by two. Fewer than
      * `least_tokens` tokens behind the full tiles of WIDE_TOKENS are faster one by one. Steps of up to
      * `packed_tokens` tokens are faster with matmul_packed, of up to `packed_large_tokens`, at least QUAD,
-     * for formats with blocks of 256; 0: never. */
-    unsigned tile_tokens, weight_tiles, least_tokens, packed_tokens, packed_large_tokens;
+     * for formats with blocks of 256; 0: never. Tables with wide tiles unpack `wide_together` before they
+     * multiply rows with them. */
+    unsigned tile_tokens, weight_tiles, wide_together, least_tokens, packed_tokens, packed_large_tokens;
 
     /* Rounds token t of a tile of `width` tokens to `terms` terms, at most those of the tile; k is a
      * multiple of 32. */

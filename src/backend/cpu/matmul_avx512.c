@@ -1,4 +1,8 @@
-/* VNNI: VPDPBUSD adds four products of an unsigned and a signed byte to each of sixteen sums. */
+/*
+ * VNNI: VPDPBUSD adds four products of an unsigned and a signed byte to each of sixteen sums. The weights are
+ * the unsigned bytes, so that an activation is read from memory by the instruction itself. 128 is added to
+ * signed codes, and the sum starts with the correction of q8_tile.
+ */
 #include "backend/cpu/matmul_wide.h"
 
 #define ISA(name) avx512_##name
@@ -46,78 +50,71 @@ INLINE bytes bytes_bit(const uint8_t *half_plane, unsigned index, unsigned octet
     return _mm512_movm_epi8(_mm512_test_epi8_mask(bits, wanted));
 }
 
-/* x + 128 is unsigned; the excess, 128 times the sum of the codes, is the same for every x. */
-INLINE __m512i codes_excess(const bytes *codes, const unsigned count)
+INLINE bytes unsigned_codes(bytes codes, const bool are_signed)
 {
-    __m512i excess = _mm512_setzero_si512();
-    UNROLL
-    for (unsigned i = 0; i < count; i++)
-        excess = _mm512_dpbusd_epi32(excess, bytes_all(0x80), codes[i]);
-    return excess;
+    return are_signed ? _mm512_xor_si512(codes, bytes_all(0x80)) : codes;
 }
 
 /* For each row two sums, which are not added yet. The steps are those from a term and from an octet to the
  * next one. */
-INLINE __m512i codes_sums(const bytes *codes, __m512i excess, const int8_t *x, size_t term_step,
-    size_t octet_step, const unsigned octets, const unsigned terms)
+INLINE __m512i codes_sums(const bytes *codes, const bool are_signed, const int32_t *correction,
+    const int8_t *x, size_t term_step, size_t octet_step, const unsigned octets, const unsigned terms)
 {
-    __m512i sums = _mm512_setzero_si512();
+    const __m512i start = are_signed ? _mm512_set1_epi64((uint32_t)*correction) : _mm512_setzero_si512();
+    __m512i sums = terms == 1 ? start : _mm512_setzero_si512();
     UNROLL
     for (unsigned term = 0; term < terms; term++) {
-        sums = _mm512_sub_epi32(_mm512_slli_epi32(sums, TERM_BITS), excess);
+        if (term > 0)
+            sums = _mm512_add_epi32(_mm512_slli_epi32(sums, TERM_BITS), start);
         UNROLL
         for (unsigned o = 0; o < octets; o++) {
-            bytes everywhere =
-                _mm512_set1_epi64((long long)load_octet(x + term * term_step + o * octet_step));
-            sums = _mm512_dpbusd_epi32(sums, everywhere ^ bytes_all(0x80), codes[o]);
+            const int8_t *octet = x + term * term_step + o * octet_step;
+            sums = _mm512_dpbusd_epi32(
+                sums, unsigned_codes(codes[o], are_signed), _mm512_set1_epi64((long long)load_octet(octet)));
         }
     }
     return sums;
 }
 
-INLINE vec8 codes_dot(
-    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned terms)
+INLINE vec8 codes_dot(struct tile_format f, const bytes *codes, const int8_t *x, const int32_t *correction,
+    size_t step, const unsigned octets, const unsigned terms)
 {
-    __m512i sums = codes_sums(codes, codes_excess(codes, octets), x, step, terms * step, octets, terms);
+    __m512i sums = codes_sums(codes, !f.offsets, correction, x, step, terms * step, octets, terms);
     sums = _mm512_add_epi32(sums, _mm512_srli_epi64(sums, 32));
     return _mm256_cvtepi32_ps(_mm512_cvtepi64_epi32(sums));
 }
 
-/* x is copied with the bias of codes_sums added, so that the loop only loads and multiplies. */
 INLINE void matmul_q8_tile(struct unpacked_tiles tile, size_t k, const unsigned halves, const bool offsets,
     const unsigned terms, struct q8_tile x, bool first, size_t stride, float *out)
 {
     const unsigned quads = 8 / halves;
     struct wide_sums sums = wide_load(first, stride, out);
     for (size_t g = 0; g < k / 32; g++) {
-        int8_t biased[WIDE_TOKENS][2][GROUP] __attribute__((aligned(64)));
-        UNROLL
-        for (unsigned i = 0; i < WIDE_TOKENS / 2 * terms; i++)
-            _mm512_store_si512((int8_t *)biased + i * 64,
-                bytes_load(x.values + (g * WIDE_TOKENS / 2 * terms + i) * 64) ^ bytes_all(0x80));
         UNROLL
         for (unsigned half = 0; half < halves; half++) {
             const size_t i = g * halves + half;
+            const int32_t *corrections =
+                halves == 1 ? x.corrections + g * WIDE_TOKENS : x.half_corrections + i * WIDE_TOKENS;
             bytes codes[8];
-            __m512i excess = _mm512_setzero_si512();
             UNROLL
-            for (unsigned q = 0; q < quads; q++) {
-                codes[q] = bytes_load(tile.values + (i * quads + q) * 64);
-                excess = _mm512_dpbusd_epi32(excess, bytes_all(0x80), codes[q]);
-            }
+            for (unsigned q = 0; q < quads; q++)
+                codes[q] = unsigned_codes(bytes_load(tile.values + (i * quads + q) * 64), !offsets);
             const struct wide_levels levels = wide_levels(tile, i, offsets);
             UNROLL
             for (unsigned t = 0; t < WIDE_TOKENS; t++) {
-                __m512i dot = _mm512_setzero_si512();
+                const __m512i start = offsets ? _mm512_setzero_si512() : _mm512_set1_epi32(corrections[t]);
+                __m512i dot = terms == 1 ? start : _mm512_setzero_si512();
                 UNROLL
                 for (unsigned term = 0; term < terms; term++) {
-                    dot = _mm512_sub_epi32(_mm512_slli_epi32(dot, TERM_BITS), excess);
+                    const int8_t *from =
+                        x.values + ((g * WIDE_TOKENS + t) * terms + term) * GROUP + half * quads * 4;
+                    if (term > 0)
+                        dot = _mm512_add_epi32(_mm512_slli_epi32(dot, TERM_BITS), start);
                     UNROLL
                     for (unsigned q = 0; q < quads; q++) {
                         int32_t quad;
-                        memcpy(&quad, (int8_t *)biased + (t * terms + term) * GROUP + (half * quads + q) * 4,
-                            sizeof quad);
-                        dot = _mm512_dpbusd_epi32(dot, _mm512_set1_epi32(quad), codes[q]);
+                        memcpy(&quad, from + q * 4, sizeof quad);
+                        dot = _mm512_dpbusd_epi32(dot, codes[q], _mm512_set1_epi32(quad));
                     }
                 }
                 wide_add(&sums, t, dot, levels, x, g, halves, half, offsets);
@@ -172,15 +169,18 @@ INLINE void multiply_packed(enum tensor_type type, const unsigned terms, const u
                 const int8_t *tokens = x.values + g * WIDE_TOKENS * terms * GROUP + half * 16;
                 const struct levels group = group_levels(f, block, levels, i * halves + half);
                 const __m512 scale = both_tokens(group.scale), offset = both_tokens(group.offset);
-                const float *x_sums =
-                    halves == 1 ? x.sums + g * WIDE_TOKENS : x.half_sums + (g * 2 + half) * WIDE_TOKENS;
-                const __m512i excess = codes_excess(part, octets);
+                const size_t at = halves == 1 ? g * WIDE_TOKENS : (g * 2 + half) * WIDE_TOKENS;
+                const float *x_sums = (halves == 1 ? x.sums : x.half_sums) + at;
+                const int32_t *corrections = (halves == 1 ? x.corrections : x.half_corrections) + at;
                 UNROLL
                 for (unsigned p = 0; p < pairs; p++) {
-                    const int8_t *pair = tokens + (size_t)p * 2 * terms * GROUP;
-                    const __m512i dot =
-                        join_tokens(codes_sums(part, excess, pair, GROUP, OCTET, octets, terms),
-                            codes_sums(part, excess, pair + terms * GROUP, GROUP, OCTET, octets, terms));
+                    __m512i dots[2];
+                    UNROLL
+                    for (unsigned t = 0; t < 2; t++) {
+                        dots[t] = codes_sums(part, !f.offsets, corrections + p * 2 + t,
+                            tokens + (size_t)(p * 2 + t) * terms * GROUP, GROUP, OCTET, octets, terms);
+                    }
+                    const __m512i dot = join_tokens(dots[0], dots[1]);
                     sums[p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot),
                         _mm512_mul_ps(scale, all_rows(x.scales + g * WIDE_TOKENS + p * 2)), sums[p]);
                     if (f.offsets)

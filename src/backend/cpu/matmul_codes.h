@@ -12,10 +12,16 @@
  *   bytes_bit       from half a plane of bits: all ones where the bit of an octet is set, for vector `index`
  *                   of the plane
  *   codes_dot       the dot products of `octets` octets of 8 rows with one x, as floats; octet o of term i of
- *                   x is at step * (o * terms + i) bytes
+ *                   x is at step * (o * terms + i) bytes. `correction` is the one of x, for functions that
+ *                   multiply signed codes as unsigned ones
+ *   DOT_FORMAT      optional: the format as which codes are loaded for codes_dot
  */
 #include "backend/cpu/vec8.h"
 #include "quant/blocks.h"
+
+#ifndef DOT_FORMAT
+#define DOT_FORMAT(format) (format)
+#endif
 
 /* ---- Codes: 32 elements of 8 rows in registers ---- */
 
@@ -131,7 +137,7 @@ INLINE void prefetch_block(const uint8_t *block, size_t size)
 INLINE void matvec_q8(enum tensor_type type, const unsigned terms, const uint8_t *block, size_t tile_count,
     size_t k, struct q8_tile x, float *out)
 {
-    const struct tile_format f = tile_formats[type];
+    const struct tile_format f = DOT_FORMAT(tile_formats[type]);
     const unsigned groups = tile_block_elements(f) / 32, halves = 32 / f.group;
     for (size_t tile = 0; tile < tile_count; tile++, out += TILE_ROWS) {
         vec8 sum = vec8_all(0);
@@ -143,9 +149,11 @@ INLINE void matvec_q8(enum tensor_type type, const unsigned terms, const uint8_t
                 struct codes codes = load_codes(f, block + tile_codes_at(f) + i * tile_code_bytes(f));
                 UNROLL
                 for (unsigned half = 0; half < halves; half++) {
-                    const float *x_sum = halves == 1 ? x.sums + g : x.half_sums + g * 2 + half;
-                    vec8 dot = codes_dot(codes.v + half * 2 * VECTORS,
-                        x.values + (g * 32 + half * 16) * terms, 8, 4 / halves, terms);
+                    const size_t at = g * halves + half;
+                    const float *x_sum = (halves == 1 ? x.sums : x.half_sums) + at;
+                    const int32_t *correction = (halves == 1 ? x.corrections : x.half_corrections) + at;
+                    vec8 dot = codes_dot(f, codes.v + half * 2 * VECTORS,
+                        x.values + (g * 32 + half * 16) * terms, correction, 8, 4 / halves, terms);
                     sum = add_group(sum, dot, group_levels(f, block, levels, i * halves + half), x.scales[g],
                         f.offsets, x_sum);
                 }

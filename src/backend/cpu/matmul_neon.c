@@ -3,9 +3,10 @@
 
 #define ISA(name) neon_##name
 
-INLINE vec8 codes_dot(
-    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned terms)
+INLINE vec8 codes_dot(struct tile_format f, const bytes *codes, const int8_t *x, const int32_t *correction,
+    size_t step, const unsigned octets, const unsigned terms)
 {
+    (void)f, (void)correction;
     int32x4_t sums[4] = {new_zeros(), new_zeros(), new_zeros(), new_zeros()};
     UNROLL
     for (unsigned term = 0; term < terms; term++) {

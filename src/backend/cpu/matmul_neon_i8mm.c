@@ -10,9 +10,10 @@ INLINE float32x4_t join_terms(int32x4_t rows01, int32x4_t rows23)
     return vcvtq_f32_s32(vmlaq_n_s32(low, high, 1 << TERM_BITS));
 }
 
-INLINE vec8 codes_dot(
-    const bytes *codes, const int8_t *x, size_t step, const unsigned octets, const unsigned terms)
+INLINE vec8 codes_dot(struct tile_format f, const bytes *codes, const int8_t *x, const int32_t *correction,
+    size_t step, const unsigned octets, const unsigned terms)
 {
+    (void)f, (void)correction;
     int32x4_t sums[PAIRS] = {new_zeros(), new_zeros(), new_zeros(), new_zeros()};
     UNROLL
     for (unsigned o = 0; o < octets; o++) {
@@ -144,7 +145,7 @@ INLINE void multiply_pairs(enum tensor_type type, const unsigned terms, const un
 INLINE void multiply_packed(enum tensor_type type, const unsigned terms, const unsigned pairs,
     const uint8_t *block, size_t k, struct q8_tile x, size_t stride, float *out)
 {
-    const struct q8_tile last_two = {x.values + 16, x.scales + 2, x.sums + 2, x.half_sums + 2, x.terms};
+    const struct q8_tile last_two = q8_tile_from(x, 16, 2, 2);
     multiply_pairs(type, terms, terms == 2 ? 1 : pairs, block, k, x, stride, out);
     if (terms == 2 && pairs == 2)
         multiply_pairs(type, 2, 1, block, k, last_two, stride, out + 2 * stride);

@@ -33,10 +33,14 @@ void scalar_round_q8(const float *x, size_t k, unsigned terms, struct q8_tile q8
             half_sums[i / 16] += p;
         }
         scale = !finite ? NAN : zero ? 0 : scale;
-        q8.scales[g * width + t] = terms < q8.terms ? scale / TERM_SCALE : scale;
+        const int unit = terms < q8.terms ? TERM_SCALE : 1; /* of p in a tile of two terms */
+        q8.scales[g * width + t] = scale / (float)unit;
         q8.sums[g * width + t] = scale * (float)(half_sums[0] + half_sums[1]);
-        for (size_t half = 0; half < 2; half++)
+        q8.corrections[g * width + t] = -128 * unit * (half_sums[0] + half_sums[1]);
+        for (size_t half = 0; half < 2; half++) {
             q8.half_sums[(g * 2 + half) * width + t] = scale * (float)half_sums[half];
+            q8.half_corrections[(g * 2 + half) * width + t] = -128 * unit * half_sums[half];
+        }
     }
 }
 

@@ -50,13 +50,13 @@ INLINE void unpack_q8(
 INLINE void matmul_q8_tile(struct unpacked_tiles tile, size_t k, const unsigned halves, const bool offsets,
     const unsigned terms, struct q8_tile x, bool first, size_t stride, float *out)
 {
+    const struct tile_format bytes_format = {.codes = CODES_8, .offsets = offsets};
     vec8 sums[QUAD];
     UNROLL
     for (unsigned t = 0; t < QUAD; t++)
         sums[t] = first ? vec8_all(0) : vec8_load(out + t * stride);
     for (size_t g = 0; g < k / 32; g++) {
-        struct codes codes =
-            load_codes((struct tile_format){.codes = CODES_8}, (const uint8_t *)tile.values + g * 4 * PLANE);
+        struct codes codes = load_codes(bytes_format, (const uint8_t *)tile.values + g * 4 * PLANE);
         UNROLL
         for (unsigned half = 0; half < halves; half++) {
             const size_t i = g * halves + half;
@@ -64,10 +64,12 @@ INLINE void matmul_q8_tile(struct unpacked_tiles tile, size_t k, const unsigned 
             if (offsets)
                 levels.offset = vec8_load(tile.offsets + i * TILE_ROWS);
             const float *x_sums = (halves == 1 ? x.sums : x.half_sums) + i * QUAD;
+            const int32_t *corrections = (halves == 1 ? x.corrections : x.half_corrections) + i * QUAD;
             UNROLL
             for (unsigned t = 0; t < QUAD; t++) {
-                vec8 dot = codes_dot(codes.v + half * 2 * VECTORS,
-                    x.values + (i * (4 / halves) * terms * QUAD + t) * 8, QUAD * 8, 4 / halves, terms);
+                vec8 dot = codes_dot(bytes_format, codes.v + half * 2 * VECTORS,
+                    x.values + (i * (4 / halves) * terms * QUAD + t) * 8, corrections + t, QUAD * 8,
+                    4 / halves, terms);
                 sums[t] = add_group(sums[t], dot, levels, x.scales[g * QUAD + t], offsets, x_sums + t);
             }
         }
@@ -107,10 +109,15 @@ void ISA(round_q8)(const float *x, size_t k, unsigned terms, struct q8_tile q8, 
             if (terms < q8.terms)
                 store_octet(to + steps.term, 0);
         }
+        const int unit = terms < q8.terms ? -128 * TERM_SCALE : -128;
+        const int half_sums[2] = {sums[0] + sums[1], sums[2] + sums[3]}, sum = half_sums[0] + half_sums[1];
         q8.scales[g * width + t] = terms < q8.terms ? scale * (1.0f / TERM_SCALE) : scale;
-        q8.sums[g * width + t] = scale * (float)(sums[0] + sums[1] + sums[2] + sums[3]);
-        q8.half_sums[(g * 2) * width + t] = scale * (float)(sums[0] + sums[1]);
-        q8.half_sums[(g * 2 + 1) * width + t] = scale * (float)(sums[2] + sums[3]);
+        q8.sums[g * width + t] = scale * (float)sum;
+        q8.corrections[g * width + t] = unit * sum;
+        for (size_t half = 0; half < 2; half++) {
+            q8.half_sums[(g * 2 + half) * width + t] = scale * (float)half_sums[half];
+            q8.half_corrections[(g * 2 + half) * width + t] = unit * half_sums[half];
+        }
     }
 }
 

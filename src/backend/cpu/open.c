@@ -62,7 +62,9 @@ static struct q8_tile take_q8_tile(struct work_layout *layout, size_t rows, size
     return (struct q8_tile){.values = take(layout, rows * k, 2),
         .scales = take(layout, rows * (k / 32), sizeof(float)),
         .sums = take(layout, rows * (k / 32), sizeof(float)),
-        .half_sums = take(layout, rows * (k / 16), sizeof(float))};
+        .half_sums = take(layout, rows * (k / 16), sizeof(float)),
+        .corrections = take(layout, rows * (k / 32), sizeof(int32_t)),
+        .half_corrections = take(layout, rows * (k / 16), sizeof(int32_t))};
 }
 
 static void take_scratch(const struct executor *executor, const struct needs *needs,

@@ -237,13 +237,9 @@ static void multiply_rows_float(struct executor *executor, const struct op *op, 
 static struct q8_tile tokens_from(const struct executor *executor, const struct op *op, uint32_t first)
 {
     const uint32_t width = executor->kernels->tile_tokens, skipped = first % width;
-    struct q8_tile x = tokens_tile(executor, op->matmul.fine, op->rows, first - skipped,
+    const struct q8_tile x = tokens_tile(executor, op->matmul.fine, op->rows, first - skipped,
         executor->program->buffers[op->inputs[0]].columns, 0);
-    x.values += skipped * q8_steps(x.terms, width).token;
-    x.scales += skipped;
-    x.sums += skipped;
-    x.half_sums += skipped;
-    return x;
+    return q8_tile_from(x, skipped * q8_steps(x.terms, width).token, skipped, skipped);
 }
 
 /* At most QUAD rows of one activation tile, and at most TILES_AT_ONCE tiles. */
@@ -281,13 +277,13 @@ static void work_on_tiles(struct executor *executor, const struct group *group, 
     finish_tiles(executor, group, op, tile, tiles, scratch->sums, width, first, end, thread);
 }
 
-/* The number of tiles for work_on_tiles. More wide tiles than one pair have not been measured. */
+/* The number of tiles for work_on_tiles. */
 static uint32_t tiles_together(const struct executor *executor, const struct op *op)
 {
     const size_t columns = executor->program->buffers[op->inputs[0]].columns,
-                 k = columns < K_PART ? columns : K_PART, tiles = UNPACKED_ELEMENTS / TILE_ROWS / k;
-    if (executor->kernels->weight_tiles > 1)
-        return executor->kernels->weight_tiles;
+                 k = columns < K_PART ? columns : K_PART, tiles = NARROW_ELEMENTS / TILE_ROWS / k;
+    if (executor->kernels->wide_together)
+        return executor->kernels->wide_together;
     return tiles < TILES_TOGETHER ? (uint32_t)tiles : TILES_TOGETHER;
 }
 

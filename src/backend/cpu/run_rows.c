@@ -148,7 +148,7 @@ unsigned row_terms(const struct executor *executor, bool fine, enum row_kind row
 struct q8_tile tokens_tile(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns, size_t k)
 {
-    const struct q8_tile x = executor->x;
+    struct q8_tile x = executor->x;
     const uint32_t width = executor->kernels->tile_tokens;
     const size_t groups = (row * columns + k * width) / 32;
     const uint32_t live = executor->live[rows], end = row + width < live ? row + width : live;
@@ -156,17 +156,17 @@ struct q8_tile tokens_tile(
     unsigned terms = fine ? row_terms(executor, fine, rows, row) : 1;
     for (uint32_t i = row; i < end && terms == 1 && !late; i++)
         terms = row_terms(executor, fine, rows, i);
-    return (struct q8_tile){x.values + row * columns * 2 + k * width * terms, x.scales + groups,
-        x.sums + groups, x.half_sums + groups * 2, terms};
+    x.terms = terms;
+    return q8_tile_from(x, row * columns * 2 + k * width * terms, groups, groups * 2);
 }
 
 struct q8_tile row_tile(
     const struct executor *executor, bool fine, enum row_kind rows, uint32_t row, size_t columns)
 {
-    const struct q8_tile x = executor->x;
+    struct q8_tile x = executor->x;
     const size_t groups = row * columns / 32;
-    return (struct q8_tile){x.values + row * columns * 2, x.scales + groups, x.sums + groups,
-        x.half_sums + groups * 2, row_terms(executor, fine, rows, row)};
+    x.terms = row_terms(executor, fine, rows, row);
+    return q8_tile_from(x, row * columns * 2, groups, groups * 2);
 }
 
 uint32_t tiled_rows(const struct executor *executor, uint32_t live, enum rounding rounding)
@@ -214,8 +214,8 @@ static void pad_tile(struct executor *executor, const struct group *group, uint3
             tokens_tile(executor, group->fine, group->rows, (uint32_t)(live / width * width), k, 0);
         static const float zeros[GROUP];
         for (size_t g = 0; g < k / GROUP; g++) {
-            const struct q8_tile part = {q8.values + g * GROUP * width * q8.terms, q8.scales + g * width,
-                q8.sums + g * width, q8.half_sums + g * 2 * width, q8.terms};
+            const struct q8_tile part =
+                q8_tile_from(q8, g * GROUP * width * q8.terms, g * width, g * 2 * width);
             for (size_t t = live % width; t < live % width + (end - live); t++)
                 executor->kernels->round_q8(zeros, GROUP, q8.terms, part, width, t);
         }
