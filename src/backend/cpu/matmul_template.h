@@ -85,39 +85,59 @@ DEFINE_MATMUL_Q8(ISA(matmul_q8), matmul_q8_tile)
 
 /* ---- Activations ---- */
 
-void ISA(round_q8)(const float *x, size_t k, unsigned terms, struct q8_tile q8, size_t width, size_t t)
+struct group_scale {
+    float scale, inverse; /* d and 1 / d; an inverse of 0 stands for p = 0 */
+};
+
+INLINE struct group_scale group_scale(const float *x, unsigned terms)
+{
+    const uint32_t bits =
+        vec8_largest_bits(vec8_larger_magnitude(vec8_larger_magnitude(vec8_load(x), vec8_load(x + 8)),
+            vec8_larger_magnitude(vec8_load(x + 16), vec8_load(x + 24))));
+    float largest;
+    memcpy(&largest, &bits, sizeof largest);
+    const float scale = largest / q8_largest(terms);
+    if (!(largest <= FLT_MAX) || largest < Q8_SMALLEST) /* zero or not finite */
+        return (struct group_scale){largest <= FLT_MAX ? 0 : NAN, 0};
+    return (struct group_scale){scale, 1 / scale};
+}
+
+INLINE void round_group(const float *x, struct group_scale scale, unsigned terms, struct q8_tile q8, size_t g,
+    size_t width, size_t t)
 {
     const struct q8_steps steps = q8_steps(q8.terms, width);
-    for (size_t g = 0; g < k / GROUP; g++, x += GROUP) {
-        vec8 v[4] = {vec8_load(x), vec8_load(x + 8), vec8_load(x + 16), vec8_load(x + 24)};
-        uint32_t bits = vec8_largest_bits(
-            vec8_larger_magnitude(vec8_larger_magnitude(v[0], v[1]), vec8_larger_magnitude(v[2], v[3])));
-        float largest;
-        memcpy(&largest, &bits, sizeof largest);
-        float scale = largest / q8_largest(terms), inverse = 1 / scale;
-        if (!(largest <= FLT_MAX) || largest < Q8_SMALLEST) { /* zero or not finite */
-            scale = largest <= FLT_MAX ? 0 : NAN;
-            inverse = 0;
-            v[0] = v[1] = v[2] = v[3] = vec8_all(0);
-        }
-        int sums[4];
-        UNROLL
-        for (unsigned o = 0; o < 4; o++) {
-            int8_t *to = q8.values + g * GROUP * q8.terms * width + t * steps.token + o * steps.octet;
-            v[o] = vec8_mul(v[o], vec8_all(inverse));
-            sums[o] = terms == 1 ? vec8_store_bytes(v[o], to) : vec8_store_terms(v[o], to, to + steps.term);
-            if (terms < q8.terms)
-                store_octet(to + steps.term, 0);
-        }
-        const int unit = terms < q8.terms ? -128 * TERM_SCALE : -128;
-        const int half_sums[2] = {sums[0] + sums[1], sums[2] + sums[3]}, sum = half_sums[0] + half_sums[1];
-        q8.scales[g * width + t] = terms < q8.terms ? scale * (1.0f / TERM_SCALE) : scale;
-        q8.sums[g * width + t] = scale * (float)sum;
-        q8.corrections[g * width + t] = unit * sum;
-        for (size_t half = 0; half < 2; half++) {
-            q8.half_sums[(g * 2 + half) * width + t] = scale * (float)half_sums[half];
-            q8.half_corrections[(g * 2 + half) * width + t] = unit * half_sums[half];
-        }
+    const int unit = terms < q8.terms ? -128 * TERM_SCALE : -128;
+    int sums[4];
+    UNROLL
+    for (unsigned o = 0; o < 4; o++) {
+        int8_t *to = q8.values + g * GROUP * q8.terms * width + t * steps.token + o * steps.octet;
+        const vec8 v =
+            scale.inverse == 0 ? vec8_all(0) : vec8_mul(vec8_load(x + o * 8), vec8_all(scale.inverse));
+        sums[o] = terms == 1 ? vec8_store_bytes(v, to) : vec8_store_terms(v, to, to + steps.term);
+        if (terms < q8.terms)
+            store_octet(to + steps.term, 0);
+    }
+    const int half_sums[2] = {sums[0] + sums[1], sums[2] + sums[3]}, sum = half_sums[0] + half_sums[1];
+    q8.scales[g * width + t] = terms < q8.terms ? scale.scale * (1.0f / TERM_SCALE) : scale.scale;
+    q8.sums[g * width + t] = scale.scale * (float)sum;
+    q8.corrections[g * width + t] = unit * sum;
+    for (size_t half = 0; half < 2; half++) {
+        q8.half_sums[(g * 2 + half) * width + t] = scale.scale * (float)half_sums[half];
+        q8.half_corrections[(g * 2 + half) * width + t] = unit * half_sums[half];
+    }
+}
+
+/* The divisions of a few groups overlap. */
+void ISA(round_q8)(const float *x, size_t k, unsigned terms, struct q8_tile q8, size_t width, size_t t)
+{
+    enum { TOGETHER = 4 };
+    for (size_t first = 0; first < k / GROUP; first += TOGETHER) {
+        const size_t rest = k / GROUP - first, count = rest < TOGETHER ? rest : TOGETHER;
+        struct group_scale scales[TOGETHER];
+        for (size_t i = 0; i < count; i++)
+            scales[i] = group_scale(x + (first + i) * GROUP, terms);
+        for (size_t i = 0; i < count; i++)
+            round_group(x + (first + i) * GROUP, scales[i], terms, q8, first + i, width, t);
     }
 }
 
