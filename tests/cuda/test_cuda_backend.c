@@ -2,6 +2,7 @@
  * The CUDA backend from end to end on a driver without a GPU, whose kernels run on the emulator: tables,
  * graphs, loading, steps, states. The CPU is the reference.
  */
+#include "backend/cuda/cuda_batch.h"
 #include "batch_schedule.h"
 #include "cmocka_test.h"
 #include "copy_checks.h"
@@ -573,6 +574,126 @@ static void divided_keys(void **state)
     set_fake_device(FAKE_SHARED, FAKE_MULTIPROCESSORS);
 }
 
+/* ---- Other sessions do not change the bits of a run ---- */
+
+enum { PAIR_IDS = 460 };
+
+/* Two sessions with the same PAIR_IDS ids, on a device with warpgroups whose blocks of attention divide the
+ * keys of a long context. Everything else is computed in F32: logits show the last bits of attention. */
+struct pair {
+    struct fixture fixture;
+    struct salvo_session *both[2];
+    int32_t *ids;
+    uint8_t *saved;
+    size_t saved_size;
+};
+
+static struct pair pair_open(const char *shape)
+{
+    const char *path = made_model(shape, "F32");
+    struct salvo_engine_options options = on_cuda;
+    struct pair pair = {0};
+    options.context = 512;
+    options.kv_type = SALVO_KV_F16;
+    set_fake_device(FAKE_SHARED, 20);
+    setenv("SALVO_FAKE_WARPGROUPS", "1", 1);
+    pair.fixture = fixture_open(path, options);
+    unsetenv("SALVO_FAKE_WARPGROUPS");
+    assert_true(pair.fixture.vocabulary <= MOST_VOCABULARY);
+    pair.both[0] = pair.fixture.session;
+    ASSERT_OK(salvo_session_open(pair.fixture.engine, &pair.both[1]));
+    for (int i = 0; i < 2; i++)
+        set_greedy(pair.both[i]);
+    pair.ids = some_ids(PAIR_IDS, pair.fixture.vocabulary, 8);
+    feed_on_the_cpu(path, options, pair.fixture.session, pair.ids, PAIR_IDS);
+    pair.saved = saved_state(pair.fixture.session, &pair.saved_size);
+    return pair;
+}
+
+static void pair_close(struct pair *pair)
+{
+    salvo_session_close(pair->both[1]);
+    fixture_close(&pair->fixture);
+    free(pair->saved);
+    free(pair->ids);
+    set_fake_device(FAKE_SHARED, FAKE_MULTIPROCESSORS);
+}
+
+/* Both sessions with the first of their ids. */
+static void pair_move(const struct pair *pair, const uint32_t positions[2])
+{
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(salvo_session_state_restore(pair->both[i], pair->saved, pair->saved_size));
+        ASSERT_OK(salvo_session_rollback(pair->both[i], positions[i]));
+    }
+}
+
+/* A step of two runs: each session computes the `count` ids from its position on, or with 0 decodes `tokens`
+ * of them. */
+static void pair_step(
+    const struct pair *pair, const uint32_t positions[2], size_t count, uint32_t tokens, float *logits)
+{
+    int32_t chosen[2][EARLY];
+    struct salvo_run runs[2];
+    struct salvo_run_result results[2];
+    uint64_t step;
+    for (int i = 0; i < 2; i++)
+        runs[i] = (struct salvo_run){.session = pair->both[i],
+            .ids = count ? pair->ids + positions[i] : NULL,
+            .count = count,
+            .tokens = tokens,
+            .chosen_ids = chosen[i]};
+    ASSERT_OK(salvo_engine_submit(pair->fixture.engine, runs, 2, sizeof *runs, &step));
+    ASSERT_OK(salvo_engine_wait(pair->fixture.engine, step, results, 2, sizeof *results));
+    for (int i = 0; i < 2; i++) {
+        ASSERT_OK(results[i].status);
+        assert_int_equal(positions[i] + (count ? count : tokens), results[i].position);
+    }
+    /* Of the step's last token, even where runs of several tokens cannot ask for them. */
+    for (uint32_t i = 0; i < 2; i++)
+        memcpy(logits + i * MOST_VOCABULARY,
+            pair->fixture.engine->backend->logits(pair->fixture.engine->executor, i),
+            pair->fixture.vocabulary * sizeof *logits);
+}
+
+/* Logits of both sessions, [2][MOST_VOCABULARY], after a step of `count` ids of each. */
+static float *pair_logits(const struct pair *pair, uint32_t own, uint32_t other, size_t count)
+{
+    const uint32_t positions[2] = {own, other};
+    float *logits = test_calloc(2 * MOST_VOCABULARY, sizeof *logits);
+    pair_move(pair, positions);
+    pair_step(pair, positions, count, 0, logits);
+    return logits;
+}
+
+/* Whether a context is long decides, for attention, how its sums are made: of this run alone, though a step
+ * has one graph for all runs. */
+static void neighbours(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"llama-256", "llama-128"}; /* heads of 64 and of 128 */
+    static const struct {
+        uint32_t own, others[2], count;
+    } cases[] = {
+        {300, {100, 450}, 1}, {FLASH_LONG_CONTEXT - 1, {0, FLASH_LONG_CONTEXT}, 1},
+        {FLASH_LONG_CONTEXT, {FLASH_LONG_CONTEXT - 1, 450}, 1},
+        {FLASH_LONG_CONTEXT - 9, {7, 430}, 20}, /* some of its blocks divide the keys */
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct pair pair = pair_open(shapes[i]);
+        for (size_t j = 0; j < sizeof cases / sizeof *cases; j++) {
+            float *first = pair_logits(&pair, cases[j].own, cases[j].others[0], cases[j].count),
+                  *second = pair_logits(&pair, cases[j].own, cases[j].others[1], cases[j].count);
+            if (memcmp(first, second, pair.fixture.vocabulary * sizeof *first) != 0)
+                fail_msg("%s: position %u has other logits beside position %u than beside %u", shapes[i],
+                    cases[j].own, cases[j].others[1], cases[j].others[0]);
+            test_free(first);
+            test_free(second);
+        }
+        pair_close(&pair);
+    }
+}
+
 static void states(void **state)
 {
     (void)state;
@@ -767,6 +888,7 @@ int main(void)
         LONG_TEST(prompts),
         cmocka_unit_test(contexts),
         cmocka_unit_test(divided_keys),
+        cmocka_unit_test(neighbours),
         cmocka_unit_test(after_a_profile),
         cmocka_unit_test(after_profiles_that_failed),
         LONG_TEST(after_steps_that_were_given_up),

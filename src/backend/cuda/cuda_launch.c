@@ -2,10 +2,6 @@
  * is opened. */
 #include "backend/cuda/cuda_executor.h"
 
-/* From this position on the blocks of attention divide the keys, where that gives more blocks. Before it, the
- * cluster takes longer than the keys: measured on an H200. */
-enum { LONG_CONTEXT = 384 };
-
 static enum salvo_status launch_decode(struct executor *executor, const struct cuda_plan *plan,
     uint32_t first, uint32_t end, uint32_t flags, uint32_t blocks)
 {
@@ -260,7 +256,7 @@ const struct cuda_plan *cuda_plan_for(const struct executor *executor, uint32_t 
 enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan, uint32_t longest)
 {
     cuda_graph_exec graph = plan->graph;
-    if (plan->long_graph && longest >= LONG_CONTEXT)
+    if (plan->long_graph && longest >= FLASH_LONG_CONTEXT)
         graph = plan->long_graph;
     if (graph)
         return CUDA_CALL(&executor->context, graph_launch, (graph, executor->queue));
