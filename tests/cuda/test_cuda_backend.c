@@ -694,6 +694,27 @@ static void neighbours(void **state)
     }
 }
 
+/* A step of several tokens, whose contexts become long meanwhile, against steps of one. */
+static void growing_contexts(void **state)
+{
+    (void)state;
+    enum { BEFORE = FLASH_LONG_CONTEXT - 3 };
+    static const uint32_t cases[][2] = {{BEFORE, BEFORE}, {50, BEFORE}};
+    struct pair pair = pair_open("llama-256");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        /* A session chooses an id after each that it is given. */
+        float *together = pair_logits(&pair, cases[i][0], cases[i][1], 1);
+        pair_step(&pair, (uint32_t[]){cases[i][0] + 1, cases[i][1] + 1}, 0, EARLY, together);
+        float *one_by_one = pair_logits(&pair, cases[i][0], cases[i][1], 1);
+        for (uint32_t j = 1; j <= EARLY; j++)
+            pair_step(&pair, (uint32_t[]){cases[i][0] + j, cases[i][1] + j}, 0, 1, one_by_one);
+        assert_memory_equal(one_by_one, together, 2 * MOST_VOCABULARY * sizeof *together);
+        test_free(together);
+        test_free(one_by_one);
+    }
+    pair_close(&pair);
+}
+
 static void states(void **state)
 {
     (void)state;
@@ -889,6 +910,7 @@ int main(void)
         cmocka_unit_test(contexts),
         cmocka_unit_test(divided_keys),
         cmocka_unit_test(neighbours),
+        cmocka_unit_test(growing_contexts),
         cmocka_unit_test(after_a_profile),
         cmocka_unit_test(after_profiles_that_failed),
         LONG_TEST(after_steps_that_were_given_up),
