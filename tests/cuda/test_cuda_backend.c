@@ -554,7 +554,7 @@ static void contexts(void **state)
 static void divided_keys(void **state)
 {
     (void)state;
-    static const uint32_t counts[] = {300, 400};
+    static const uint32_t counts[] = {FLASH_LONG_CONTEXT - 2, FLASH_LONG_CONTEXT - 1};
     static const char *const shapes[] = {"llama-256", "llama-128"}; /* heads of 64 and of 128 */
     set_fake_device(FAKE_SHARED, 20);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
