@@ -574,6 +574,28 @@ static void divided_keys(void **state)
     set_fake_device(FAKE_SHARED, FAKE_MULTIPROCESSORS);
 }
 
+/* Calls of the driver that opening and closing an engine takes. */
+static unsigned long calls_to_open(uint32_t context)
+{
+    struct salvo_engine_options options = on_cuda;
+    const unsigned long before = fake->calls;
+    options.context = context;
+    setenv("SALVO_FAKE_WARPGROUPS", "1", 1);
+    struct fixture fixture = fixture_open(made_model("llama-256", "F16"), options);
+    unsetenv("SALVO_FAKE_WARPGROUPS");
+    fixture_close(&fixture);
+    return fake->calls - before;
+}
+
+/* Engines that never have a long context have no graphs for it. */
+static void graphs(void **state)
+{
+    (void)state;
+    set_fake_device(FAKE_SHARED, 20);
+    assert_true(calls_to_open(FLASH_LONG_CONTEXT + 1) > calls_to_open(FLASH_LONG_CONTEXT));
+    set_fake_device(FAKE_SHARED, FAKE_MULTIPROCESSORS);
+}
+
 /* ---- Other sessions do not change the bits of a run ---- */
 
 enum { PAIR_IDS = 460 };
@@ -909,6 +931,7 @@ int main(void)
         LONG_TEST(prompts),
         cmocka_unit_test(contexts),
         cmocka_unit_test(divided_keys),
+        cmocka_unit_test(graphs),
         cmocka_unit_test(neighbours),
         cmocka_unit_test(growing_contexts),
         cmocka_unit_test(after_a_profile),

@@ -204,8 +204,11 @@ cleanup:
     return status;
 }
 
+/* Whether steps of the plan can be long, and a launch of attention then differs. */
 static bool splits_attention(const struct executor *executor, const struct cuda_plan *plan)
 {
+    if (executor->options.context <= FLASH_LONG_CONTEXT)
+        return false;
     for (uint32_t i = 0; i < plan->tables.node_count; i++) {
         struct cuda_node node = plan->tables.nodes[i];
         if (node.kind == CUDA_NODE_ATTEND && split_attention(executor, &node))
