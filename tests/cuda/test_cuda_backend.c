@@ -2,6 +2,7 @@
  * The CUDA backend from end to end on a driver without a GPU, whose kernels run on the emulator: tables,
  * graphs, loading, steps, states. The CPU is the reference.
  */
+#include "backend/common/debug.h"
 #include "backend/cuda/cuda_batch.h"
 #include "batch_schedule.h"
 #include "cmocka_test.h"
@@ -10,7 +11,8 @@
 #include "cuda/find_fake_cuda.h"
 #include "cuda/verify_on_cuda.h"
 #include "embed_checks.h"
-#include "engine/engine.h"
+#include "engine/session.h"
+#include "engine/session_pages.h"
 #include "engine_fixture.h"
 #include "gguf/gguf.h"
 #include "mask_checks.h"
@@ -574,28 +576,6 @@ static void divided_keys(void **state)
     set_fake_device(FAKE_SHARED, FAKE_MULTIPROCESSORS);
 }
 
-/* Calls of the driver that opening and closing an engine takes. */
-static unsigned long calls_to_open(uint32_t context)
-{
-    struct salvo_engine_options options = on_cuda;
-    const unsigned long before = fake->calls;
-    options.context = context;
-    setenv("SALVO_FAKE_WARPGROUPS", "1", 1);
-    struct fixture fixture = fixture_open(made_model("llama-256", "F16"), options);
-    unsetenv("SALVO_FAKE_WARPGROUPS");
-    fixture_close(&fixture);
-    return fake->calls - before;
-}
-
-/* Engines that never have a long context have no graphs for it. */
-static void graphs(void **state)
-{
-    (void)state;
-    set_fake_device(FAKE_SHARED, 20);
-    assert_true(calls_to_open(FLASH_LONG_CONTEXT + 1) > calls_to_open(FLASH_LONG_CONTEXT));
-    set_fake_device(FAKE_SHARED, FAKE_MULTIPROCESSORS);
-}
-
 /* ---- Other sessions do not change the bits of a run ---- */
 
 enum { PAIR_IDS = 460 };
@@ -737,6 +717,70 @@ static void growing_contexts(void **state)
     pair_close(&pair);
 }
 
+static void count_phase(void *user, const struct salvo_profile_phase *phase)
+{
+    (void)phase;
+    ++*(uint32_t *)user;
+}
+
+/* Launches with clusters, in a profile of two tokens at `position` and in a debug step, group by group. */
+static void count_clusters(const struct pair *pair, uint32_t position, unsigned long out[2])
+{
+    const struct salvo_engine *engine = pair->fixture.engine;
+    struct salvo_session *session = pair->both[0];
+    unsigned long before = fake->clusters;
+    uint32_t phases = 0;
+    struct debug_step debug = {0};
+    pair_move(pair, (uint32_t[]){position, position});
+    ASSERT_OK(salvo_session_profile(session, pair->ids + position, 2, 1, count_phase, &phases));
+    assert_true(phases > 10);
+    out[0] = fake->clusters - before;
+    before = fake->clusters;
+    ASSERT_OK(session_take_pages(session, position, position + 2));
+    const struct run run = session_run(session, 2, 0, LOGITS_LAST);
+    const struct step step = {.runs = &run, .run_count = 1, .token_count = 2, .ids = pair->ids + position};
+    ASSERT_OK(debug_step_begin(&debug, engine->backend, engine->executor, engine->program, &step));
+    for (uint32_t group = 0; group < debug.plan->group_count; group++)
+        ASSERT_OK(engine->backend->debug.run(engine->executor, group));
+    debug_step_end(&debug);
+    out[1] = fake->clusters - before;
+}
+
+/* A profile and the debug path launch what a step does. */
+static void clusters_outside_graphs(void **state)
+{
+    (void)state;
+    struct pair pair = pair_open("llama-128");
+    unsigned long before[2], after[2];
+    count_clusters(&pair, FLASH_LONG_CONTEXT - 2, before);
+    count_clusters(&pair, FLASH_LONG_CONTEXT - 1, after);
+    for (int i = 0; i < 2; i++)
+        assert_true(after[i] > before[i]);
+    pair_close(&pair);
+}
+
+/* Calls of the driver that opening and closing an engine takes. */
+static unsigned long calls_to_open(uint32_t context)
+{
+    struct salvo_engine_options options = on_cuda;
+    const unsigned long before = fake->calls;
+    options.context = context;
+    setenv("SALVO_FAKE_WARPGROUPS", "1", 1);
+    struct fixture fixture = fixture_open(made_model("llama-256", "F16"), options);
+    unsetenv("SALVO_FAKE_WARPGROUPS");
+    fixture_close(&fixture);
+    return fake->calls - before;
+}
+
+/* Engines that never have a long context have no graphs for it. */
+static void graphs(void **state)
+{
+    (void)state;
+    set_fake_device(FAKE_SHARED, 20);
+    assert_true(calls_to_open(FLASH_LONG_CONTEXT + 1) > calls_to_open(FLASH_LONG_CONTEXT));
+    set_fake_device(FAKE_SHARED, FAKE_MULTIPROCESSORS);
+}
+
 static void states(void **state)
 {
     (void)state;
@@ -790,12 +834,6 @@ static void compare_disturbed(const char *shape, disturbance disturb)
     free(plain);
     free(ids);
     fixture_close(&fixture);
-}
-
-static void count_phase(void *user, const struct salvo_profile_phase *phase)
-{
-    (void)phase;
-    ++*(uint32_t *)user;
 }
 
 static void profile_once(struct salvo_session *session, uint32_t index, const int32_t *id)
@@ -931,9 +969,10 @@ int main(void)
         LONG_TEST(prompts),
         cmocka_unit_test(contexts),
         cmocka_unit_test(divided_keys),
-        cmocka_unit_test(graphs),
         cmocka_unit_test(neighbours),
         cmocka_unit_test(growing_contexts),
+        cmocka_unit_test(clusters_outside_graphs),
+        cmocka_unit_test(graphs),
         cmocka_unit_test(after_a_profile),
         cmocka_unit_test(after_profiles_that_failed),
         LONG_TEST(after_steps_that_were_given_up),

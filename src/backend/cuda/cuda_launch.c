@@ -143,9 +143,10 @@ static enum salvo_status launch_node(
     return CUDA_CALL(&executor->context, launch, (&config, node->function, arguments, NULL));
 }
 
-enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index)
+enum salvo_status cuda_launch_node(
+    struct executor *executor, const struct cuda_plan *plan, uint32_t index, bool is_long)
 {
-    return launch_node(executor, plan, &plan->tables.nodes[index], false);
+    return launch_node(executor, plan, &plan->tables.nodes[index], is_long);
 }
 
 /* The plan for one token has no nodes; the nodes of any plan for many tokens are equivalent. */
@@ -256,10 +257,10 @@ const struct cuda_plan *cuda_plan_for(const struct executor *executor, uint32_t 
     return &executor->many[i];
 }
 
-enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan, uint32_t longest)
+enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan, bool is_long)
 {
     cuda_graph_exec graph = plan->graph;
-    if (plan->long_graph && longest >= FLASH_LONG_CONTEXT)
+    if (plan->long_graph && is_long)
         graph = plan->long_graph;
     if (graph)
         return CUDA_CALL(&executor->context, graph_launch, (graph, executor->queue));

@@ -455,16 +455,13 @@ uint32_t cuda_most_ahead(const struct executor *executor)
     return !executor->resident ? 1 : fitting < MOST_REPEATS ? fitting : MOST_REPEATS;
 }
 
-/* The largest position in the entry of token number `skip`. */
-static uint32_t longest_of(const struct executor *executor, const struct step *step, uint32_t skip)
+bool cuda_step_is_long(const struct executor *executor, const struct step *step, uint32_t skip)
 {
-    uint32_t longest = 0;
     for (uint32_t i = 0; i < step->run_count; i++) {
-        const struct run *run = &step->runs[i];
-        const uint32_t last = first_after(executor, run, skip) + run->count - 1;
-        longest = last > longest ? last : longest;
+        if (first_after(executor, &step->runs[i], skip) + step->runs[i].count > FLASH_LONG_CONTEXT)
+            return true;
     }
-    return longest;
+    return false;
 }
 
 static enum salvo_status submit_entry(struct executor *executor, const struct step *step, uint32_t skip,
@@ -476,7 +473,7 @@ static enum salvo_status submit_entry(struct executor *executor, const struct st
     TRY(write_entry(executor, step, skip, repeat));
     TRY(step->samples_only
             ? cuda_launch_sampling(executor, plan_of(executor, step))
-            : cuda_launch_plan(executor, plan_of(executor, step), longest_of(executor, step, skip)));
+            : cuda_launch_plan(executor, plan_of(executor, step), cuda_step_is_long(executor, step, skip)));
     executor->ticket_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = ticket->ticket;
     executor->run_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = run;
     executor->entries++;
