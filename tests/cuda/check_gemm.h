@@ -290,7 +290,9 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         gemm.matmuls[i] = {matrices[i]->matrix, c.bias ? bias_arrays[i]->address : 0, outs[i]->address,
             c.glu ? (uint32_t)ACTIVATION_NONE : c.activation, c.accumulate, c.cap};
     }
-    const uint32_t next_rounding = c.room.warpgroups && seed % 2 ? ROUNDING_F16 : ROUNDING_Q8;
+    const bool thin =
+        c.room.warpgroups && c.capacity <= GEMM_FEW_TOKENS && !(c.glu && c.types[0] == TYPE_F16);
+    const uint32_t next_rounding = thin || (c.room.warpgroups && seed % 2) ? ROUNDING_F16 : ROUNDING_Q8;
     const device_array<uint8_t> rounded(cuda_packed_input_bytes(next_rounding, c.rows[0], c.capacity));
     if (c.rounds)
         gemm.rounded = cuda_packed_input_at(next_rounding, c.rows[0], c.capacity, rounded.address);
@@ -345,8 +347,6 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         const std::vector<float> again = outs[i]->get();
         same &= !memcmp(first[i].data(), again.data(), again.size() * 4);
     }
-    const bool thin = c.capacity <= GEMM_FEW_TOKENS && !(c.glu && c.types[0] == TYPE_F16) &&
-                      !(c.rounds && next_rounding == ROUNDING_Q8);
     const char *kind = !c.room.warpgroups ? "_" : thin ? "_thin_" : "_halves_";
     const bool right_kernel = strstr(launch.kernel, kind) != nullptr;
     /* Weights as halves: code times scale is rounded. */

@@ -259,13 +259,11 @@ static struct cuda_launch gemm_halves_launch(
         GEMM_HALVES_THREADS, best.bytes};
 }
 
-/* Whether gemm_thin.cu computes it. Its blocks are too narrow to round to bytes; gate and up in F16 are read
- * as fast by gemm_halves.cu. */
+/* Whether gemm_thin.cu computes it. Gate and up in F16 are read as fast by gemm_halves.cu. */
 static bool is_thin(const struct cuda_gemm *gemm, uint32_t capacity)
 {
-    const bool rounds_bytes = gemm->rounded.values && gemm->rounded.rounding == ROUNDING_Q8,
-               is_float_glu = gemm->glu != ACTIVATION_NONE && gemm->matmuls[0].matrix.type == TYPE_F16;
-    return capacity <= GEMM_FEW_TOKENS && !rounds_bytes && !is_float_glu;
+    const bool is_float_glu = gemm->glu != ACTIVATION_NONE && gemm->matmuls[0].matrix.type == TYPE_F16;
+    return capacity <= GEMM_FEW_TOKENS && !is_float_glu;
 }
 
 /* So many warps that all blocks run at once, if they can. Blocks of 32 rows read the inputs half as often as

@@ -223,8 +223,8 @@ struct cuda_flash {
 
 /* Matmuls of the same rounding, each with its input. With `glu`, an activation, there are two of the same
  * input, shape and type, and out = glu(first) * second goes to the out of the first. A matmul with a multiple
- * of CUDA_TILE_COLUMNS rows may round its result to bytes at once. Only inputs in F32, or in F16 that are not
- * grouped, may differ in their number of columns. */
+ * of CUDA_TILE_COLUMNS rows may round its result at once: to bytes, or with grouped inputs to halves. Only
+ * inputs in F32, or in F16 that are not grouped, may differ in their number of columns. */
 struct cuda_gemm {
     uint64_t token_rows; /* struct cuda_row [T]: the tokens of the step */
     struct cuda_packed_input inputs[GEMM_MATMULS];

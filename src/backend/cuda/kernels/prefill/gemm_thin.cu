@@ -157,11 +157,8 @@ KERNEL_INLINE void gemm_thin(const cuda_machine *machine, const cuda_gemm &gemm)
         return;
     const uint32_t live = live_rows(step, gemm.rows, 0, GEMM_FEW_TOKENS);
     gemm_finish<MATRICES, GEMM_FEW_TOKENS, ROWS> finish(gemm, block, 0, live);
-    const uint64_t early = gemm.rounded.values && gemm.rounded.rounding == ROUNDING_Q8
-                               ? early_tokens<GEMM_FEW_TOKENS>(gemm, 0, live, threadIdx.x % 32)
-                               : 0;
     __syncthreads();
-    finish.run(0, blockDim.x / 32, place, early);
+    finish.run(0, blockDim.x / 32, place, 0); /* halves have one term */
 }
 
 #define DEFINE_GEMM_THIN(name, matrices, pairs)                                   \
