@@ -347,8 +347,8 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         const std::vector<float> again = outs[i]->get();
         same &= !memcmp(first[i].data(), again.data(), again.size() * 4);
     }
-    const char *kind = !c.room.warpgroups ? "_" : thin ? "_thin_" : "_halves_";
-    const bool right_kernel = strstr(launch.kernel, kind) != nullptr;
+    const bool is_thin = strstr(launch.kernel, "_thin_"), is_wide = strstr(launch.kernel, "_halves_"),
+               right_kernel = is_thin == thin && is_wide == (c.room.warpgroups && !thin);
     /* Weights as halves: code times scale is rounded. */
     const double most = !c.room.warpgroups || c.types[0] == TYPE_F16 ? 2e-5 : c.glu ? 4e-3 : 1e-3;
     results.report(gemm_name(c), worst < most && whole && same && right_kernel, worst,
