@@ -376,8 +376,9 @@ static void flash_halves_shared(
 /* A power of two, as long as all blocks run at once. */
 bool cuda_flash_split(struct cuda_flash *flash, struct cuda_launch *launch, const struct cuda_room *room)
 {
-    const uint32_t each = flash_padded(&flash->attend) == 64 ? 4 : 2, /* blocks of a multiprocessor */
-        blocks = launch->grid_x * launch->grid_y;
+    const uint32_t each =
+                       flash_padded(&flash->attend) == 64 ? FLASH_APPEND_BLOCKS_64 : FLASH_APPEND_BLOCKS_128,
+                   blocks = launch->grid_x * launch->grid_y;
     if (!flash->attend.appends || !room->warpgroups)
         return false;
     while (flash->splits < FLASH_MOST_SPLITS && 2 * flash->splits * blocks <= each * room->multiprocessors)

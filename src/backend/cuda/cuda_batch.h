@@ -105,6 +105,9 @@ enum {
     FLASH_KEYS = 32,         /* that a warp takes at once */
     FLASH_APPEND_ROWS = 128, /* up to here ropes and the append are inside attention */
     FLASH_ANY_KEYS = 32,
+    /* Blocks of salvo_flash_append_64 and _128 whose registers a multiprocessor has room for. */
+    FLASH_APPEND_BLOCKS_64 = 4,
+    FLASH_APPEND_BLOCKS_128 = 2,
     /* From this position on blocks divide the keys, where that gives more blocks. Before it, the cluster
      * takes longer than the keys: measured on an H200. */
     FLASH_LONG_CONTEXT = 384,

@@ -358,13 +358,13 @@ extern "C" __global__ void __launch_bounds__(FLASH_FEW_WARPS * 32, 1)
     flash_f16<128, FLASH_FEW_WARPS>(machine, flash);
 }
 
-extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 4)
+extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, FLASH_APPEND_BLOCKS_64)
     salvo_flash_append_64(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
 {
     flash_f16<64, FLASH_WARPS, true>(machine, flash);
 }
 
-extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 2)
+extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, FLASH_APPEND_BLOCKS_128)
     salvo_flash_append_128(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
 {
     flash_f16<128, FLASH_WARPS, true>(machine, flash);
