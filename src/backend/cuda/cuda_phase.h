@@ -187,5 +187,7 @@ bool cuda_find_wkv7_results(const struct phase_builder *builder, uint32_t first,
 
 /* cuda_nodes.c: the launches of a plan for many tokens. */
 enum salvo_status cuda_nodes_build(struct phase_builder *builder);
+/* Whether matmuls read these rows where they are: F32, and not padded. */
+bool cuda_is_read_in_place(const struct phase_builder *builder, enum rounding rounding, buffer_id rows);
 
 #endif
