@@ -266,8 +266,9 @@ static bool is_thin(const struct cuda_gemm *gemm, uint32_t capacity)
     return capacity <= GEMM_FEW_TOKENS && !is_float_glu;
 }
 
-/* So many warps that all blocks run at once, if they can. Blocks of 32 rows read the inputs half as often as
- * those of 16, where there are blocks enough. */
+/* As many warps a block, of 4 to GEMM_THIN_WARPS, as make GEMM_THIN_WARPS for each multiprocessor: then most
+ * blocks run at once, though a multiprocessor only has room for whole ones. Fewer, if no warp then has more
+ * parts. Blocks of 32 rows read the inputs half as often as those of 16, where there are blocks enough. */
 static struct cuda_launch gemm_thin_launch(const struct cuda_gemm *gemm, const struct cuda_room *room)
 {
     const bool glu = gemm->glu != ACTIVATION_NONE,
