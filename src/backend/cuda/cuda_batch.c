@@ -374,7 +374,7 @@ static void flash_halves_shared(
     launch->shared_bytes = flash->slots * slot_bytes;
 }
 
-/* A power of two, as long as all blocks run at once. */
+/* flash->splits becomes the largest power of two with which all blocks run at once. */
 bool cuda_flash_split(struct cuda_flash *flash, struct cuda_launch *launch, const struct cuda_room *room)
 {
     const uint32_t each =
