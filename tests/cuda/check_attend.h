@@ -294,6 +294,32 @@ struct raw_rows {
     }
 };
 
+/* Whether teams of blocks, by `teams`, agree with single blocks, by `alone`, in the bits of results whose
+ * context is short, and in no others: their sums have another order. */
+inline bool teams_agree(
+    const attend_case &c, const std::vector<float> &teams, const std::vector<float> &alone)
+{
+    const uint32_t each = c.heads / c.kv_heads, row = c.heads * c.head_dim;
+    bool agree = true;
+    size_t first = 0;
+    for (const test_run &run : c.runs) {
+        for (uint32_t i = 0; i < run.count * c.heads; i++) {
+            const uint32_t token = i / c.heads, query = token * each + i % c.heads % each,
+                           begin = query / FLASH_QUERIES * FLASH_QUERIES, /* queries of its block */
+                last = std::min(begin + FLASH_QUERIES, run.count * each) - 1,
+                           position = run.first + begin / each, end = run.first + last / each + 1,
+                           seen = c.window && position + 1 > c.window ? position + 1 - c.window : 0,
+                           steps = (end + FLASH_KEYS - 1) / FLASH_KEYS - seen / FLASH_KEYS;
+            const bool divides = end > FLASH_LONG_CONTEXT && steps > FLASH_WARPS;
+            const size_t at = (first + token) * row + i % c.heads * c.head_dim;
+            agree &= std::isnan(alone[at]) ||
+                     (memcmp(&teams[at], &alone[at], c.head_dim * sizeof(float)) != 0) == divides;
+        }
+        first += run.count;
+    }
+    return agree;
+}
+
 inline void check_attend(
     checks &results, const attend_case &c, uint64_t seed, const cuda_room &room = large_room)
 {
@@ -329,6 +355,8 @@ inline void check_attend(
         flash.rounded = cuda_packed_input_at(rounding, row, capacity, packed_input.address);
     flash.rounded.grouped = rounding == ROUNDING_F16 ? (capacity + 7) / 8 * 8 : 0;
     cuda_launch launch = cuda_flash_launch(&flash, capacity, (uint32_t)c.runs.size() + 2, &room);
+    const cuda_flash single_flash = flash;
+    const cuda_launch single_launch = launch;
     const bool splits = &room == &split_room,
                right_kernel = !splits || cuda_flash_split(&flash, &launch, &room);
     const cuda_machine *device = setup.machine->upload();
@@ -362,11 +390,16 @@ inline void check_attend(
     }
     for (size_t i = (size_t)tokens * row; i < out.size(); i++)
         whole &= is_poison(out[i]);
-    const bool same = !memcmp(out.data(), again.data(), out.size() * 4);
+    bool same = !memcmp(out.data(), again.data(), out.size() * 4);
+    if (splits) {
+        launch_kernel(single_launch, find_attend_kernel(single_launch.kernel), device, single_flash);
+        device_wait();
+        same &= teams_agree(c, out, out_array.get());
+    }
     results.report(attend_name(c) + (splits ? ", " + std::to_string(flash.splits) + " blocks" : ""),
         worst < 3e-5 && whole && same && right_kernel, worst,
         !whole          ? "wrote where it must not, or rounding"
-        : !same         ? "other bits the second time"
+        : !same         ? "other bits the second time, or by teams"
         : !right_kernel ? "one block"
                         : "");
 }
@@ -428,7 +461,15 @@ inline void check_appends(checks &results)
                 split_room);
             check_in({{{0, 500, 9}, {2, 255, 3}}, TYPE_F16, 4, 2, head_dim, 0, 5, 4, false}, split_room);
             check_in({{{1, 700, 5}, {0, 130, 1}}, TYPE_F16, 2, 1, head_dim, 300, 0, 1, false}, split_room);
-            check_in({{{0, 290, 2}, {1, 20, 1}}, TYPE_F16, 40, 2, head_dim, 0, 0, 1, true}, split_room);
+            check_in({{{0, 390, 2}, {1, 20, 1}}, TYPE_F16, 40, 2, head_dim, 0, 0, 1, true}, split_room);
+            /* Contexts that are just long or just not, and a run with both. */
+            const uint32_t first = FLASH_LONG_CONTEXT;
+            check_in({{{0, first - 1, 1}, {2, first, 1}, {1, first - 9, 14}}, TYPE_F16, 9, 3, head_dim, 0, 0,
+                         1, false},
+                split_room);
+            for (uint32_t window : {4 * FLASH_KEYS, 5 * FLASH_KEYS}) /* as many steps as warps, and more */
+                check_in({{{1, 13 * FLASH_KEYS - 1, 1}}, TYPE_F16, 2, 2, head_dim, window, 0, 1, false},
+                    split_room);
             if (ON_DEVICE) {
                 std::vector<test_run> many;
                 for (uint32_t i = 0; i < 70; i++)

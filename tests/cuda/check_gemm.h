@@ -290,7 +290,9 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         gemm.matmuls[i] = {matrices[i]->matrix, c.bias ? bias_arrays[i]->address : 0, outs[i]->address,
             c.glu ? (uint32_t)ACTIVATION_NONE : c.activation, c.accumulate, c.cap};
     }
-    const uint32_t next_rounding = c.room.warpgroups && seed % 2 ? ROUNDING_F16 : ROUNDING_Q8;
+    const bool thin =
+        c.room.warpgroups && c.capacity <= GEMM_FEW_TOKENS && !(c.glu && c.types[0] == TYPE_F16);
+    const uint32_t next_rounding = thin || (c.room.warpgroups && seed % 2) ? ROUNDING_F16 : ROUNDING_Q8;
     const device_array<uint8_t> rounded(cuda_packed_input_bytes(next_rounding, c.rows[0], c.capacity));
     if (c.rounds)
         gemm.rounded = cuda_packed_input_at(next_rounding, c.rows[0], c.capacity, rounded.address);
@@ -345,10 +347,8 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         const std::vector<float> again = outs[i]->get();
         same &= !memcmp(first[i].data(), again.data(), again.size() * 4);
     }
-    const bool thin = c.capacity <= GEMM_FEW_TOKENS && !(c.glu && c.types[0] == TYPE_F16) &&
-                      !(c.rounds && next_rounding == ROUNDING_Q8);
-    const char *kind = !c.room.warpgroups ? "_" : thin ? "_thin_" : "_halves_";
-    const bool right_kernel = strstr(launch.kernel, kind) != nullptr;
+    const bool is_thin = strstr(launch.kernel, "_thin_"), is_wide = strstr(launch.kernel, "_halves_"),
+               right_kernel = is_thin == thin && is_wide == (c.room.warpgroups && !thin);
     /* Weights as halves: code times scale is rounded. */
     const double most = !c.room.warpgroups || c.types[0] == TYPE_F16 ? 2e-5 : c.glu ? 4e-3 : 1e-3;
     results.report(gemm_name(c), worst < most && whole && same && right_kernel, worst,
@@ -402,14 +402,34 @@ inline void check_wide_gemms(checks &results, uint64_t seed)
     }
 }
 
+/* Types whose matmuls multiply halves. */
+constexpr enum tensor_type half_types[] = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1, TYPE_Q8_0, TYPE_IQ4_NL,
+    TYPE_MXFP4, TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_XS, TYPE_F16};
+
+/* salvo_gemm_thin_32: a single multiprocessor has enough blocks of so many rows. The last one is not full. */
+inline void check_thin_gemms(checks &results, uint64_t seed)
+{
+    const cuda_room room = {MOST_SHARED, 1, true};
+    for (enum tensor_type type : half_types) {
+        const uint32_t columns = tensor_type_info(type)->block_elements == 256 ? 768 : 416;
+        check_gemm(results,
+            {{type}, {300}, columns, 16, 16, 0, true, false, seed % 2 == 0, 0, 0, false, room}, seed);
+        seed++;
+        check_gemm(results,
+            {{type}, {130}, columns, 5, 16, 0, false, true, false, ACTIVATION_TANH, 0, false, room}, seed++);
+    }
+    check_gemm(results, {{TYPE_Q4_0}, {256}, 512, 9, 16, 0, true, false, false, 0, 0, true, room}, seed++);
+    check_gemm(results,
+        {{TYPE_Q4_K, TYPE_Q6_K, TYPE_Q8_0}, {40, 200, 8}, 2048, 13, 16, 0, true, true, false, 0, 0, false,
+            room},
+        seed++);
+}
+
 /* Clusters of one to eight blocks, every format and number of tokens. */
 inline void check_split_gemms(checks &results, uint64_t seed)
 {
-    const std::vector<enum tensor_type> types = {TYPE_Q4_0, TYPE_Q4_1, TYPE_Q5_0, TYPE_Q5_1, TYPE_Q8_0,
-        TYPE_IQ4_NL, TYPE_MXFP4, TYPE_Q2_K, TYPE_Q3_K, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_XS,
-        TYPE_F16};
     uint32_t number = 0;
-    for (enum tensor_type type : types) {
+    for (enum tensor_type type : half_types) {
         static const uint32_t tokens[][2] = {
             {2, 16}, {16, 16}, {17, 32}, {31, 32}, {33, 64}, {64, 64}, {65, 128}, {128, 128}};
         const bool whole = tensor_type_info(type)->block_elements == 256;
@@ -450,6 +470,7 @@ inline void check_gemms(checks &results)
     if (has_kernel((const void *)salvo_gemm_halves_64)) {
         check_wide_gemms(results, 1000);
         check_split_gemms(results, 2000);
+        check_thin_gemms(results, 3000);
     }
     for (enum tensor_type type : types) {
         const bool large = tensor_type_info(type)->block_elements == 256;

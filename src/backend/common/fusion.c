@@ -5,7 +5,7 @@ const struct op *group_op(const struct program *program, const struct group *gro
     return &program->ops[group->first_op + group->ops_before];
 }
 
-static bool is_vector(const struct program *program, buffer_id buffer)
+bool is_weight(const struct program *program, buffer_id buffer)
 {
     return buffer != NO_BUFFER && program->buffers[buffer].kind == BUFFER_WEIGHT;
 }
@@ -13,9 +13,9 @@ static bool is_vector(const struct program *program, buffer_id buffer)
 bool is_whole_norm(const struct program *program, const struct op *op)
 {
     if (op->kind == OP_RMS_NORM)
-        return op->rms_norm.group == program->buffers[op->out].columns && is_vector(program, op->inputs[1]);
+        return op->rms_norm.group == program->buffers[op->out].columns && is_weight(program, op->inputs[1]);
     return op->kind == OP_LAYER_NORM && op->layer_norm.group == program->buffers[op->out].columns &&
-           is_vector(program, op->inputs[1]) && is_vector(program, op->inputs[2]);
+           is_weight(program, op->inputs[1]) && is_weight(program, op->inputs[2]);
 }
 
 /* ---- Inputs of matmuls ---- */
@@ -37,7 +37,7 @@ bool group_matmul_inputs(const struct program *program, const struct group *grou
         out->shift = op++;
     out->lerps = op;
     while (op < end && out->shift && op->kind == OP_LERP && op->inputs[0] == out->normed &&
-           op->inputs[1] == out->shift->out && is_vector(program, op->inputs[2]))
+           op->inputs[1] == out->shift->out && is_weight(program, op->inputs[2]))
         op++;
     out->lerp_count = (uint32_t)(op - out->lerps);
     return op == end && (!out->shift || out->lerp_count);
@@ -130,7 +130,7 @@ static bool find_before(
         if (value_is_read(program, op->out, group->first_op + group->op_count))
             return false;
         if (op->kind == OP_LERP && op->out == wkv7->inputs[3] && !out->lerp &&
-            !is_vector(program, op->inputs[2]))
+            !is_weight(program, op->inputs[2]))
             out->lerp = op;
         else if (op->kind == OP_L2_NORM && op->out == wkv7->inputs[4] &&
                  op->l2_norm.group == wkv7->wkv7.head_dim && !out->direction)

@@ -29,6 +29,9 @@ bool group_matmul_inputs(const struct program *program, const struct group *grou
 /* The lerp that computes this input of a matmul; NULL: none. */
 const struct op *matmul_inputs_lerp(const struct matmul_inputs *inputs, buffer_id input);
 
+/* Whether the buffer is a weight of the file, not a row of a step. */
+bool is_weight(const struct program *program, buffer_id buffer);
+
 /* A norm over all columns whose weights are vectors of the file. */
 bool is_whole_norm(const struct program *program, const struct op *op);
 

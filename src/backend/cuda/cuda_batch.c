@@ -259,17 +259,16 @@ static struct cuda_launch gemm_halves_launch(
         GEMM_HALVES_THREADS, best.bytes};
 }
 
-/* Whether gemm_thin.cu computes it. Its blocks are too narrow to round to bytes; gate and up in F16 are read
- * as fast by gemm_halves.cu. */
+/* Whether gemm_thin.cu computes it. Gate and up in F16 are read as fast by gemm_halves.cu. */
 static bool is_thin(const struct cuda_gemm *gemm, uint32_t capacity)
 {
-    const bool rounds_bytes = gemm->rounded.values && gemm->rounded.rounding == ROUNDING_Q8,
-               is_float_glu = gemm->glu != ACTIVATION_NONE && gemm->matmuls[0].matrix.type == TYPE_F16;
-    return capacity <= GEMM_FEW_TOKENS && !rounds_bytes && !is_float_glu;
+    const bool is_float_glu = gemm->glu != ACTIVATION_NONE && gemm->matmuls[0].matrix.type == TYPE_F16;
+    return capacity <= GEMM_FEW_TOKENS && !is_float_glu;
 }
 
-/* So many warps that all blocks run at once, if they can. Blocks of 32 rows read the inputs half as often as
- * those of 16, where there are blocks enough. */
+/* As many warps a block, of 4 to GEMM_THIN_WARPS, as make GEMM_THIN_WARPS for each multiprocessor: then most
+ * blocks run at once, though a multiprocessor only has room for whole ones. Fewer, if no warp then has more
+ * parts. Blocks of 32 rows read the inputs half as often as those of 16, where there are blocks enough. */
 static struct cuda_launch gemm_thin_launch(const struct cuda_gemm *gemm, const struct cuda_room *room)
 {
     const bool glu = gemm->glu != ACTIVATION_NONE,
@@ -375,11 +374,12 @@ static void flash_halves_shared(
     launch->shared_bytes = flash->slots * slot_bytes;
 }
 
-/* A power of two, as long as all blocks run at once. */
+/* flash->splits becomes the largest power of two with which all blocks run at once. */
 bool cuda_flash_split(struct cuda_flash *flash, struct cuda_launch *launch, const struct cuda_room *room)
 {
-    const uint32_t each = flash_padded(&flash->attend) == 64 ? 4 : 2, /* blocks of a multiprocessor */
-        blocks = launch->grid_x * launch->grid_y;
+    const uint32_t each =
+                       flash_padded(&flash->attend) == 64 ? FLASH_APPEND_BLOCKS_64 : FLASH_APPEND_BLOCKS_128,
+                   blocks = launch->grid_x * launch->grid_y;
     if (!flash->attend.appends || !room->warpgroups)
         return false;
     while (flash->splits < FLASH_MOST_SPLITS && 2 * flash->splits * blocks <= each * room->multiprocessors)

@@ -105,6 +105,12 @@ enum {
     FLASH_KEYS = 32,         /* that a warp takes at once */
     FLASH_APPEND_ROWS = 128, /* up to here ropes and the append are inside attention */
     FLASH_ANY_KEYS = 32,
+    /* Blocks of salvo_flash_append_64 and _128 whose registers a multiprocessor has room for. */
+    FLASH_APPEND_BLOCKS_64 = 4,
+    FLASH_APPEND_BLOCKS_128 = 2,
+    /* From this position on blocks divide the keys, where that gives more blocks. Before it, the cluster
+     * takes longer than the keys: measured on an H200. */
+    FLASH_LONG_CONTEXT = 384,
     WKV7_WARPS = 2,         /* each has four values of a head */
     WKV7_TOKENS = 16,       /* tokens that are loaded to shared memory at once; tokens of a chunk */
     WKV7_CHUNK_DIM = 64,    /* the head_dim that chunks are for */
@@ -220,8 +226,8 @@ struct cuda_flash {
 
 /* Matmuls of the same rounding, each with its input. With `glu`, an activation, there are two of the same
  * input, shape and type, and out = glu(first) * second goes to the out of the first. A matmul with a multiple
- * of CUDA_TILE_COLUMNS rows may round its result to bytes at once. Only inputs in F32, or in F16 that are not
- * grouped, may differ in their number of columns. */
+ * of CUDA_TILE_COLUMNS rows may round its result at once: to bytes, or with grouped inputs to halves. Only
+ * inputs in F32, or in F16 that are not grouped, may differ in their number of columns. */
 struct cuda_gemm {
     uint64_t token_rows; /* struct cuda_row [T]: the tokens of the step */
     struct cuda_packed_input inputs[GEMM_MATMULS];

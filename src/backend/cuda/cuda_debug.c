@@ -36,6 +36,7 @@ static enum salvo_status begin(
     TRY(cuda_host_new(executor, "the debug path", bytes, &executor->debug_memory));
     executor->debug = (struct cuda_plan){.plan = plan->plan, .scratch = plan->scratch};
     executor->debug.scratch.offsets = offsets;
+    executor->debug_is_long = cuda_step_is_long(executor, step, 0);
     TRY(CUDA_CALL(
         &executor->context, host_address, (&executor->debug.scratch.arena, executor->debug_memory, 0)));
     TRY(cuda_tables_build(executor, &executor->debug));
@@ -79,7 +80,7 @@ static enum salvo_status run_nodes(struct executor *executor, uint32_t first, ui
 {
     enum salvo_status status = SALVO_OK;
     for (uint32_t i = first; i < end; i++)
-        TRY(cuda_launch_node(executor, &executor->debug, i));
+        TRY(cuda_launch_node(executor, &executor->debug, i, executor->debug_is_long));
 cleanup:
     return status;
 }

@@ -206,6 +206,7 @@ struct executor {
     /* Debug path. */
     struct cuda_plan debug;
     uint8_t *debug_memory;
+    bool debug_is_long; /* the step has a long context */
 
     uint64_t creations_at_load;
     struct backend_counters counters;
@@ -281,9 +282,10 @@ enum salvo_status cuda_tagged_words_clear(
     struct executor *executor); /* after tokens that were not computed completely */
 enum salvo_status cuda_launch_phases(
     struct executor *executor, const struct cuda_plan *plan, uint32_t first, uint32_t end, uint32_t flags);
-enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index);
-/* `longest`: the largest position of its runs. */
-enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan, uint32_t longest);
+/* `is_long`: the step has a long context (cuda_step_is_long). */
+enum salvo_status cuda_launch_node(
+    struct executor *executor, const struct cuda_plan *plan, uint32_t index, bool is_long);
+enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan, bool is_long);
 
 /* The beginning, the sampling and the end of a step alone, with the logits of the plan. */
 enum salvo_status cuda_launch_sampling(struct executor *executor, const struct cuda_plan *plan);
@@ -300,6 +302,8 @@ enum salvo_status cuda_step_progress(
     struct executor *executor, uint64_t ticket, uint32_t seen, uint32_t *out_sampled, bool *out_done);
 enum salvo_status cuda_step_check(const struct executor *executor, const struct step *step);
 enum salvo_status cuda_step_write(struct executor *executor, const struct step *step);
+/* Whether a run reaches FLASH_LONG_CONTEXT in the entry of token number `skip` of the step. */
+bool cuda_step_is_long(const struct executor *executor, const struct step *step, uint32_t skip);
 enum salvo_status cuda_entries_finish(struct executor *executor, uint64_t entry);
 /* Waits for launches outside the ring, and fails if one of them failed. */
 enum salvo_status cuda_queue_check(struct executor *executor);

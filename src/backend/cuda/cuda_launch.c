@@ -2,10 +2,6 @@
  * is opened. */
 #include "backend/cuda/cuda_executor.h"
 
-/* From this position on the blocks of attention divide the keys, where that gives more blocks. Before it, the
- * cluster takes longer than the keys: measured on an H200. */
-enum { LONG_CONTEXT = 384 };
-
 static enum salvo_status launch_decode(struct executor *executor, const struct cuda_plan *plan,
     uint32_t first, uint32_t end, uint32_t flags, uint32_t blocks)
 {
@@ -147,9 +143,10 @@ static enum salvo_status launch_node(
     return CUDA_CALL(&executor->context, launch, (&config, node->function, arguments, NULL));
 }
 
-enum salvo_status cuda_launch_node(struct executor *executor, const struct cuda_plan *plan, uint32_t index)
+enum salvo_status cuda_launch_node(
+    struct executor *executor, const struct cuda_plan *plan, uint32_t index, bool is_long)
 {
-    return launch_node(executor, plan, &plan->tables.nodes[index], false);
+    return launch_node(executor, plan, &plan->tables.nodes[index], is_long);
 }
 
 /* The plan for one token has no nodes; the nodes of any plan for many tokens are equivalent. */
@@ -208,8 +205,11 @@ cleanup:
     return status;
 }
 
+/* Whether steps of the plan can be long, and a launch of attention then differs. */
 static bool splits_attention(const struct executor *executor, const struct cuda_plan *plan)
 {
+    if (executor->options.context <= FLASH_LONG_CONTEXT)
+        return false;
     for (uint32_t i = 0; i < plan->tables.node_count; i++) {
         struct cuda_node node = plan->tables.nodes[i];
         if (node.kind == CUDA_NODE_ATTEND && split_attention(executor, &node))
@@ -257,10 +257,10 @@ const struct cuda_plan *cuda_plan_for(const struct executor *executor, uint32_t 
     return &executor->many[i];
 }
 
-enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan, uint32_t longest)
+enum salvo_status cuda_launch_plan(struct executor *executor, const struct cuda_plan *plan, bool is_long)
 {
     cuda_graph_exec graph = plan->graph;
-    if (plan->long_graph && longest >= LONG_CONTEXT)
+    if (plan->long_graph && is_long)
         graph = plan->long_graph;
     if (graph)
         return CUDA_CALL(&executor->context, graph_launch, (graph, executor->queue));

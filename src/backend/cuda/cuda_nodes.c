@@ -4,6 +4,7 @@
 #include "backend/cuda/sample_plan.h"
 #include "base/memory.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum { SAMPLE_THREADS = 512 };
@@ -100,18 +101,16 @@ cleanup:
     return status;
 }
 
-/* F32 rows that are not padded are read where they are. */
-static bool is_read_in_place(const struct phase_builder *builder, const struct group *group, uint32_t input)
+bool cuda_is_read_in_place(const struct phase_builder *builder, enum rounding rounding, buffer_id rows)
 {
-    return group->rounding == ROUNDING_F32 &&
-           builder->program->buffers[group->rounded_inputs[input]].columns % 4 == 0;
+    return rounding == ROUNDING_F32 && builder->program->buffers[rows].columns % 4 == 0;
 }
 
 /* Bytes of a packed input; its place is a multiple of 256. */
 static uint64_t packed_bytes(const struct phase_builder *builder, const struct group *group, uint32_t input)
 {
     const struct program_buffer *rounded = &builder->program->buffers[group->rounded_inputs[input]];
-    if (is_read_in_place(builder, group, input))
+    if (cuda_is_read_in_place(builder, group->rounding, group->rounded_inputs[input]))
         return 0;
     return (cuda_packed_input_bytes(
                 group->rounding, (uint32_t)rounded->columns, capacity_of(builder, rounded->row_kind)) +
@@ -156,7 +155,7 @@ static struct cuda_packed_input packed_input_of(
     const struct program_buffer *rounded = &builder->program->buffers[group->rounded_inputs[input]];
     const uint32_t columns = (uint32_t)rounded->columns, rows = capacity_of(builder, rounded->row_kind);
     struct cuda_packed_input packed_input = cuda_packed_input_at(group->rounding, columns, rows, address);
-    if (is_read_in_place(builder, group, input)) {
+    if (cuda_is_read_in_place(builder, group->rounding, group->rounded_inputs[input])) {
         packed_input.values = phase_address(builder, group->rounded_inputs[input]);
         packed_input.stride = columns;
     }
@@ -210,7 +209,7 @@ static void add_rounding_phase(struct phase_builder *builder, const struct group
     for (uint32_t i = first; i < end; i++)
         phase_add_op(builder, &builder->program->ops[i], false);
     for (uint32_t i = first_input; i < end_input; i++) {
-        if (is_read_in_place(builder, group, i))
+        if (cuda_is_read_in_place(builder, group->rounding, group->rounded_inputs[i]))
             continue;
         const uint32_t round = phase_round(builder, group->rounded_inputs[i], group->rounding,
             group->fine || phase_is_finer(builder, group->first_op));
@@ -252,7 +251,7 @@ static bool find_norm(
 static bool all_are_read_in_place(const struct phase_builder *builder, const struct group *group)
 {
     for (uint32_t i = 0; i < group->rounded_count; i++) {
-        if (!is_read_in_place(builder, group, i))
+        if (!cuda_is_read_in_place(builder, group->rounding, group->rounded_inputs[i]))
             return false;
     }
     return true;
@@ -306,7 +305,7 @@ static enum salvo_status lower_rounding_rows(struct phase_builder *builder, cons
         return launch_table(builder);
     TRY(lower_plain_rows(builder, first, end));
     for (uint32_t i = 0; i < group->rounded_count; i++) {
-        if (is_read_in_place(builder, group, i))
+        if (cuda_is_read_in_place(builder, group->rounding, group->rounded_inputs[i]))
             continue;
         add_rounding_phase(builder, group, end, i, i + 1);
         TRY(launch_table(builder));
@@ -441,6 +440,8 @@ static enum salvo_status lower_gemms(
         if (*out_rounded) {
             TRY(add_packed_inputs(builder, &group[1]));
             node.gemm.rounded = *last_packed_inputs(builder, &group[1]);
+            /* Blocks of gemm_thin.cu are too narrow to round to bytes. */
+            assert(!node.gemm.inputs[0].grouped || node.gemm.rounded.rounding == ROUNDING_F16);
         }
         TRY(add_node(builder, &node, node.launch));
     }

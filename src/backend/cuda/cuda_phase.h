@@ -167,9 +167,8 @@ struct cuda_matmul cuda_matmul_of(const struct phase_builder *builder, const str
 enum salvo_status cuda_matmuls_build(struct phase_builder *builder, const struct group *group);
 
 /*
- * cuda_rwkv7.c. Arguments of the kernels for row ops of RWKV-7 in plans of many tokens. False: ops first ..
- * end
- * - 1 are others, and a row table describes them.
+ * cuda_rwkv7.c: arguments of the kernels for row ops of RWKV-7 in plans of many tokens, from the ops between
+ * `first` and `end`. False: these are other ops, and a row table describes them.
  */
 struct packed_rows {
     const buffer_id *rows; /* [count]: the rows that are rounded behind the ops */
@@ -187,5 +186,7 @@ bool cuda_find_wkv7_results(const struct phase_builder *builder, uint32_t first,
 
 /* cuda_nodes.c: the launches of a plan for many tokens. */
 enum salvo_status cuda_nodes_build(struct phase_builder *builder);
+/* Whether matmuls read these rows where they are: F32, and not padded. */
+bool cuda_is_read_in_place(const struct phase_builder *builder, enum rounding rounding, buffer_id rows);
 
 #endif

@@ -63,6 +63,7 @@ struct trial {
     const struct cuda_plan *plan;
     cuda_graph_exec graph;
     uint32_t end;
+    bool is_long; /* the step has a long context */
 };
 
 static enum salvo_status launch_trial(struct executor *executor, const struct trial *trial)
@@ -95,19 +96,18 @@ cleanup:
     return status;
 }
 
-/* A graph of the launches up to number `last`, without the first, which takes the step. */
-static enum salvo_status time_nodes(struct executor *executor, const cuda_event events[2],
-    const struct cuda_plan *plan, uint32_t last, uint32_t repetitions, double *out)
+/* A graph of the first `end` launches, without the very first, which takes the step. */
+static enum salvo_status time_nodes(struct executor *executor, const cuda_event events[2], struct trial trial,
+    uint32_t repetitions, double *out)
 {
     enum salvo_status status = SALVO_OK;
     struct cuda_context *context = &executor->context;
-    struct trial trial = {.plan = plan};
     cuda_graph graph = NULL;
     enum salvo_status launched = SALVO_OK;
     *out = 0;
     TRY(CUDA_CALL(context, capture_begin, (executor->queue, CUDA_CAPTURE_RELAXED)));
-    for (uint32_t i = 1; i <= last && launched == SALVO_OK; i++)
-        launched = cuda_launch_node(executor, plan, i);
+    for (uint32_t i = 1; i < trial.end && launched == SALVO_OK; i++)
+        launched = cuda_launch_node(executor, trial.plan, i, trial.is_long);
     const enum salvo_status ended = CUDA_CALL(context, capture_end, (executor->queue, &graph));
     TRY(launched);
     TRY(ended);
@@ -130,7 +130,7 @@ static enum salvo_status take_step(
     TRY(cuda_entries_finish(executor, executor->entries));
     TRY(cuda_step_write(executor, step));
     if (plan->tables.node_count)
-        TRY(cuda_launch_node(executor, plan, 0));
+        TRY(cuda_launch_node(executor, plan, 0, false));
     else
         TRY(cuda_launch_phases(executor, plan, 0, 1, CUDA_TAKE_STEP));
 cleanup:
@@ -158,9 +158,10 @@ static enum salvo_status profile(struct executor *executor, const struct step *s
             const bool many = tables->node_count != 0;
             if (many) /* groups may have several launches */
                 snprintf(text + length, sizeof text - length, " (%s)", tables->nodes[i].launch.kernel);
-            const struct trial trial = {.plan = cuda_plan, .end = i + 1};
+            const struct trial trial = {
+                .plan = cuda_plan, .end = i + 1, .is_long = cuda_step_is_long(executor, step, 0)};
             double until;
-            TRY(many ? time_nodes(executor, events, cuda_plan, i, repetitions, &until)
+            TRY(many ? time_nodes(executor, events, trial, repetitions, &until)
                      : time_trial(executor, events, &trial, repetitions, &until));
             struct salvo_profile_phase phase = {.kind = group_kind_name(plan->groups[group].kind),
                 .operations = text,

@@ -6,23 +6,10 @@
 
 #include "backend/common/fusion.h"
 
-static bool is_vector(const struct program *program, buffer_id buffer)
-{
-    return buffer != NO_BUFFER && program->buffers[buffer].kind == BUFFER_WEIGHT;
-}
-
 /* The address of a buffer if it is read from op `from` on, or else 0. */
 static cuda_address address_if_read(const struct phase_builder *builder, buffer_id buffer, uint32_t from)
 {
     return value_is_read(builder->program, buffer, from) ? phase_address(builder, buffer) : 0;
-}
-
-/* Whether a rounded row is read where it is (cuda_nodes.c). */
-static bool is_read_in_place(
-    const struct phase_builder *builder, const struct packed_rows *packed, uint32_t i)
-{
-    return packed->inputs[i].rounding == ROUNDING_F32 &&
-           builder->program->buffers[packed->rows[i]].columns % 4 == 0;
 }
 
 /* Where a result goes: to a packed input, and to its rows if an op reads them there. */
@@ -31,7 +18,8 @@ static void place_result(const struct phase_builder *builder, buffer_id buffer, 
 {
     uint32_t from = end;
     for (uint32_t i = 0; i < packed->count; i++) {
-        if (packed->rows[i] != buffer || is_read_in_place(builder, packed, i))
+        if (packed->rows[i] != buffer ||
+            cuda_is_read_in_place(builder, packed->inputs[i].rounding, packed->rows[i]))
             continue;
         *out_packed = packed->inputs[i];
         from = packed->readers_end;
@@ -59,7 +47,8 @@ static bool has_lerp_of_all(
     const struct phase_builder *builder, const struct packed_rows *packed, const struct matmul_inputs *parts)
 {
     for (uint32_t i = 0; i < packed->count; i++) {
-        if (!is_read_in_place(builder, packed, i) && !matmul_inputs_lerp(parts, packed->rows[i]))
+        if (!cuda_is_read_in_place(builder, packed->inputs[i].rounding, packed->rows[i]) &&
+            !matmul_inputs_lerp(parts, packed->rows[i]))
             return false;
     }
     return true;
@@ -125,9 +114,9 @@ bool cuda_find_wkv7_inputs(
     const struct program *program = builder->program;
     const struct op *lerp = NULL, *direction = NULL, *key = NULL;
     for (const struct op *op = &program->ops[first]; op < &program->ops[end]; op++) {
-        if (op->kind == OP_LERP && !is_vector(program, op->inputs[2]) && !lerp)
+        if (op->kind == OP_LERP && !is_weight(program, op->inputs[2]) && !lerp)
             lerp = op;
-        else if (op->kind == OP_L2_NORM && is_vector(program, op->inputs[1]) && !direction)
+        else if (op->kind == OP_L2_NORM && is_weight(program, op->inputs[1]) && !direction)
             direction = op;
         else if (op->kind == OP_RWKV_KEY && !key)
             key = op;
@@ -168,8 +157,8 @@ static bool find_result_ops(
 {
     const struct op *op = &program->ops[first], *last = &program->ops[end];
     *out = (struct result_ops){0};
-    if (op < last && op->kind == OP_LAYER_NORM && is_vector(program, op->inputs[1]) &&
-        is_vector(program, op->inputs[2]))
+    if (op < last && op->kind == OP_LAYER_NORM && is_weight(program, op->inputs[1]) &&
+        is_weight(program, op->inputs[2]))
         out->norm = op++;
     if (op < last && op->kind == OP_RWKV_BONUS)
         out->bonus = op++;

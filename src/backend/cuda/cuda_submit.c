@@ -455,14 +455,13 @@ uint32_t cuda_most_ahead(const struct executor *executor)
     return !executor->resident ? 1 : fitting < MOST_REPEATS ? fitting : MOST_REPEATS;
 }
 
-static uint32_t longest_of(const struct step *step)
+bool cuda_step_is_long(const struct executor *executor, const struct step *step, uint32_t skip)
 {
-    uint32_t longest = 0;
     for (uint32_t i = 0; i < step->run_count; i++) {
-        const uint32_t last = step->runs[i].first + step->runs[i].count - 1;
-        longest = last > longest ? last : longest;
+        if (first_after(executor, &step->runs[i], skip) + step->runs[i].count > FLASH_LONG_CONTEXT)
+            return true;
     }
-    return longest;
+    return false;
 }
 
 static enum salvo_status submit_entry(struct executor *executor, const struct step *step, uint32_t skip,
@@ -472,8 +471,9 @@ static enum salvo_status submit_entry(struct executor *executor, const struct st
     if (executor->entries - executor->finished_entries == CUDA_STEP_RING_ENTRIES)
         TRY(cuda_entries_finish(executor, executor->finished_entries + 1));
     TRY(write_entry(executor, step, skip, repeat));
-    TRY(step->samples_only ? cuda_launch_sampling(executor, plan_of(executor, step))
-                           : cuda_launch_plan(executor, plan_of(executor, step), longest_of(step)));
+    TRY(step->samples_only
+            ? cuda_launch_sampling(executor, plan_of(executor, step))
+            : cuda_launch_plan(executor, plan_of(executor, step), cuda_step_is_long(executor, step, skip)));
     executor->ticket_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = ticket->ticket;
     executor->run_of_entry[executor->entries % CUDA_STEP_RING_ENTRIES] = run;
     executor->entries++;

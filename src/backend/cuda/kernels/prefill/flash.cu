@@ -9,8 +9,8 @@
  * is 64 or 128
  *
  * Grid, threads and shared memory: cuda_flash_launch. The warps of a block have the same queries and take
- * steps of FLASH_KEYS keys in turn, each with a softmax of its own; in the end they are merged, in order. For
- * long contexts a cluster of flash.splits blocks, neighbours of x, has the same queries.
+ * steps of FLASH_KEYS keys in turn, each with a softmax of its own; in the end they are merged, in order. If
+ * a context of the step is long, a cluster of flash.splits blocks, neighbours of x, has the same queries.
  *
  * A warp has one or two slots (flash.slots) for the keys and values of a step: with two, it loads the next
  * step while it computes; with one, more blocks share a multiprocessor. Keys of earlier steps are in the
@@ -177,7 +177,8 @@ KERNEL_INLINE void merge(
 
 /* ---- Blocks that divide the keys ---- */
 
-/* This block among the flash.splits blocks that have the same queries. */
+/* This block among the flash.splits blocks that have the same queries. If their context is long, the blocks
+ * divide the keys; if not, the first block takes all keys. */
 struct flash_team {
     uint32_t blocks, number;
 };
@@ -266,8 +267,11 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
     const uint32_t first_step = has_queries ? block.begin / FLASH_KEYS : 0,
                    end_step = has_queries ? (block.end + FLASH_KEYS - 1) / FLASH_KEYS : 0,
                    steps = end_step - first_step;
-    const bool is_idle = team.number * WARPS >= steps;
-    if (steps <= WARPS) /* the first block does it alone */
+    /* The launch has teams if any run of the step is long. Each team decides by its own positions whether to
+     * divide the keys, so that other runs do not change the bits of its results. */
+    const bool divides = steps > WARPS && block.end > FLASH_LONG_CONTEXT,
+               is_idle = !has_queries || (!divides && team.number > 0);
+    if (!divides)
         team.blocks = 1;
     const uint32_t step_distance = WARPS * team.blocks;
     uint32_t step = first_step + team.number * WARPS + warp;
@@ -276,10 +280,10 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
         if (number < end_step)
             fetch_keys<DIM, APPENDS>(attend, block, number, keys, keys + tile_bytes);
     };
-    if (APPENDS)
+    if (APPENDS && !is_idle)
         fetch(step, 0);
     wait_for_last_launch();
-    if (is_idle && team.blocks == 1)
+    if (is_idle)
         return;
     if (!APPENDS)
         fetch(step, 0);
@@ -354,13 +358,13 @@ extern "C" __global__ void __launch_bounds__(FLASH_FEW_WARPS * 32, 1)
     flash_f16<128, FLASH_FEW_WARPS>(machine, flash);
 }
 
-extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 4)
+extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, FLASH_APPEND_BLOCKS_64)
     salvo_flash_append_64(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
 {
     flash_f16<64, FLASH_WARPS, true>(machine, flash);
 }
 
-extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, 2)
+extern "C" __global__ void __launch_bounds__(FLASH_WARPS * 32, FLASH_APPEND_BLOCKS_128)
     salvo_flash_append_128(const cuda_machine *machine, const __grid_constant__ cuda_flash flash)
 {
     flash_f16<128, FLASH_WARPS, true>(machine, flash);

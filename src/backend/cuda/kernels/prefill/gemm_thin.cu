@@ -1,14 +1,14 @@
 /*
- * Matmuls of up to 16 tokens of halves, on devices with kernels for warpgroups, whose inputs they share
- * (gemm_halves.cu). So few tokens take the time of reading the weights, if enough loads are in flight, and
- * the latency of a launch.
+ * Matmuls of halves for up to 16 tokens, on devices with kernels for warpgroups. Inputs have the layout that
+ * gemm_halves.cu reads. With so few tokens, a launch takes its latency and the time of reading the weights,
+ * if enough loads are in flight.
  *
  *   salvo_gemm_thin_16, salvo_gemm_thin_16_glu    a block has 16 rows of each matrix
  *   salvo_gemm_thin_32                            32 rows
  *
  * The warps of a block divide the columns: warp w has parts w, w + warps, ... Weights go from memory to
- * registers; those of a warp's first part are requested before the wait for the last launch. Inputs come from
- * the second-level cache, to which every block goes for all of them. Warps meet once, to add their sums.
+ * registers; a warp requests those of its first part before it waits for the last launch. Each block reads
+ * all inputs, from the L2 cache. The warps of a block meet once, to add their sums.
  */
 #include "backend/cuda/kernels/prefill/gemm.cuh"
 #include "backend/cuda/kernels/prefill/warpgroups.cuh"
@@ -157,11 +157,8 @@ KERNEL_INLINE void gemm_thin(const cuda_machine *machine, const cuda_gemm &gemm)
         return;
     const uint32_t live = live_rows(step, gemm.rows, 0, GEMM_FEW_TOKENS);
     gemm_finish<MATRICES, GEMM_FEW_TOKENS, ROWS> finish(gemm, block, 0, live);
-    const uint64_t early = gemm.rounded.values && gemm.rounded.rounding == ROUNDING_Q8
-                               ? early_tokens<GEMM_FEW_TOKENS>(gemm, 0, live, threadIdx.x % 32)
-                               : 0;
     __syncthreads();
-    finish.run(0, blockDim.x / 32, place, early);
+    finish.run(0, blockDim.x / 32, place, 0); /* halves have one term */
 }
 
 #define DEFINE_GEMM_THIN(name, matrices, pairs)                                   \

@@ -95,8 +95,8 @@ struct mix_place {
         const uint64_t step = __ldg(&machine->step), elements = __ldg(&machine->recurrent_elements),
                        recurrent = __ldg(&machine->recurrent), slots = __ldg(&machine->slot_states);
         const cuda_run *runs = (const cuda_run *)(step + __ldg(&machine->runs_at));
-        const uint4 place = __ldcg((const uint4 *)(step + __ldg(&machine->rows_at)) + row); /* run, slot,
-            position; there is room for all, live or not */
+        /* Run, slot and position. The table has room for all rows, live or not. */
+        const uint4 place = __ldcg((const uint4 *)(step + __ldg(&machine->rows_at)) + row);
         if (row >= __ldcg(&((const cuda_step *)step)->token_count))
             return;
         const cuda_run *run = runs + place.x;
