@@ -536,9 +536,10 @@ SALVO_API enum salvo_status salvo_session_eval(
  * the same status. If one of them chooses a stop id, a run that decodes does nothing, without an error.
  *
  * Other sessions in a step never change the results of a run, even if they fail, are cancelled or end. On the
- * CPU a run has the same bits in any step. On GPUs it has the same bits in steps with the same number of
- * tokens; between other steps it differs within the tolerances of salvo_verify, because the kernels depend on
- * the number of tokens in a step.
+ * CPU a run has the same bits in any step. On GPUs the kernels depend on the number of tokens in a step and,
+ * up to a few tokens, on whether a run has a mask, wants log-probabilities or more logits than the last. In
+ * steps that are alike in this a run has the same bits, in others it differs within the tolerances of
+ * salvo_verify.
  */
 
 enum {
