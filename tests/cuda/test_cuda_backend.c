@@ -639,12 +639,13 @@ static void pair_step(
     struct salvo_run runs[2];
     struct salvo_run_result results[2];
     uint64_t step;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         runs[i] = (struct salvo_run){.session = pair->both[i],
             .ids = count ? pair->ids + positions[i] : NULL,
             .count = count,
             .tokens = tokens,
             .chosen_ids = chosen[i]};
+    }
     ASSERT_OK(salvo_engine_submit(pair->fixture.engine, runs, 2, sizeof *runs, &step));
     ASSERT_OK(salvo_engine_wait(pair->fixture.engine, step, results, 2, sizeof *results));
     for (int i = 0; i < 2; i++) {
@@ -652,10 +653,11 @@ static void pair_step(
         assert_int_equal(positions[i] + (count ? count : tokens), results[i].position);
     }
     /* Of the step's last token, even where runs of several tokens cannot ask for them. */
-    for (uint32_t i = 0; i < 2; i++)
-        memcpy(logits + i * MOST_VOCABULARY,
+    for (uint32_t i = 0; i < 2; i++) {
+        memcpy(logits + (size_t)i * MOST_VOCABULARY,
             pair->fixture.engine->backend->logits(pair->fixture.engine->executor, i),
             pair->fixture.vocabulary * sizeof *logits);
+    }
 }
 
 /* Logits of both sessions, [2][MOST_VOCABULARY], after a step of `count` ids of each. */
