@@ -178,6 +178,11 @@ def main():
     [(text, error, _)] = reference.render_here(
         TOOL, [("{% set a = [1, 2, 3] %}{% for x in a %}{% set _ = a.pop(0) %}{{ x }}{% endfor %}{{ a }}", REQUEST)])
     assert text == "123[]", (text, error)  # a loop goes over the items that it began with
+    # Constants that are computed while parsing have a limit for the whole template.
+    cheap, costly = "{{ 0 and 1|nope }}" * 1000, "{{ [" + "0," * 4000 + "]|sum and 1|nope" + " and 1|nope" * 300 + " }}"
+    [(text, error, _), (_, refusal, _)] = reference.render_here(TOOL, [(cheap, REQUEST), (costly, REQUEST)])
+    assert text == "0" * 1000, error
+    assert refusal and "unknown filter" in refusal, refusal
     sys.exit(1 if different + changed else 0)
 
 

@@ -141,8 +141,9 @@ enum salvo_status call_value(
     struct interpreter *in, struct value callee, const struct arguments *arguments, struct value *out);
 enum salvo_status run_body(struct interpreter *in, const struct node *body);
 
-/* Whether the expression depends on no variable and is true, or false, as `truth` says: constants.c. */
-bool constant_is(const struct node *node, bool truth);
+/* Whether the expression depends on no variable and is true, or false, as `truth` says: constants.c. The work
+ * comes from *work_left; without work left nothing is constant. */
+bool constant_is(const struct node *node, bool truth, uint64_t *work_left);
 
 /* ---- Objects: loops.c, macros.c ---- */
 

@@ -591,7 +591,7 @@ static enum salvo_status parse_logic(struct parser *parser, enum level level, st
         node->left = left;
         const struct node *unknown = parser->unknown;
         TRY(parse_level(parser, level + 1, &node->right));
-        if (parser->unknown != unknown && constant_is(left, level == LEVEL_OR))
+        if (parser->unknown != unknown && constant_is(left, level == LEVEL_OR, &parser->work_left))
             parser->unknown = unknown;
         left = node;
     }
@@ -645,7 +645,7 @@ static enum salvo_status parse_comparison(struct parser *parser, struct node **o
         wrapper->sign = sign;
         const struct node *unknown = parser->unknown;
         TRY(parse_level(parser, LEVEL_SUM, &wrapper->left));
-        if (parser->unknown != unknown && constant_is(node, false))
+        if (parser->unknown != unknown && constant_is(node, false, &parser->work_left))
             parser->unknown = unknown;
         *last = wrapper;
         last = &wrapper->next;

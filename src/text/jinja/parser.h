@@ -12,6 +12,7 @@ struct parser {
     struct text *literals;      /* texts and strings are collected here, each ended by a NUL */
     struct extras mentioned;    /* in the macro that is being parsed */
     const struct node *unknown; /* the first filter or test of the current frame that does not exist */
+    uint64_t work_left;         /* for expressions that are computed while parsing */
 };
 
 enum salvo_status parser_enter(struct parser *parser);

@@ -432,13 +432,15 @@ cleanup:
     return status;
 }
 
+enum { MOST_CONSTANT_WORK = 1000000 };
+
 enum salvo_status parse(
     struct heap *heap, const char *source, size_t size, struct node **out_body, struct string *out_literals)
 {
     enum salvo_status status = SALVO_OK;
     struct lexemes lexemes;
     struct text literals = {.heap = heap};
-    struct parser parser = {.heap = heap, .literals = &literals};
+    struct parser parser = {.heap = heap, .literals = &literals, .work_left = MOST_CONSTANT_WORK};
     *out_body = NULL;
     TRY(lex(heap, source, size, &lexemes));
     parser.at = lexemes.items;
