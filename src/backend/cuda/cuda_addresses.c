@@ -17,6 +17,11 @@ cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer
                                     : scratch->arena + scratch->offsets[buffer];
 }
 
+bool phase_is_read_in_place(const struct phase_builder *builder, enum rounding rounding, buffer_id rows)
+{
+    return rounding == ROUNDING_F32 && builder->program->buffers[rows].columns % 4 == 0;
+}
+
 static bool has_attention(const struct phase_builder *builder, uint32_t first_op, uint32_t end)
 {
     while (first_op < end && builder->program->ops[first_op].kind != OP_ATTEND)

@@ -101,16 +101,11 @@ cleanup:
     return status;
 }
 
-bool cuda_is_read_in_place(const struct phase_builder *builder, enum rounding rounding, buffer_id rows)
-{
-    return rounding == ROUNDING_F32 && builder->program->buffers[rows].columns % 4 == 0;
-}
-
 /* Bytes of a packed input; its place is a multiple of 256. */
 static uint64_t packed_bytes(const struct phase_builder *builder, const struct group *group, uint32_t input)
 {
     const struct program_buffer *rounded = &builder->program->buffers[group->rounded_inputs[input]];
-    if (cuda_is_read_in_place(builder, group->rounding, group->rounded_inputs[input]))
+    if (phase_is_read_in_place(builder, group->rounding, group->rounded_inputs[input]))
         return 0;
     return (cuda_packed_input_bytes(
                 group->rounding, (uint32_t)rounded->columns, capacity_of(builder, rounded->row_kind)) +
@@ -155,7 +150,7 @@ static struct cuda_packed_input packed_input_of(
     const struct program_buffer *rounded = &builder->program->buffers[group->rounded_inputs[input]];
     const uint32_t columns = (uint32_t)rounded->columns, rows = capacity_of(builder, rounded->row_kind);
     struct cuda_packed_input packed_input = cuda_packed_input_at(group->rounding, columns, rows, address);
-    if (cuda_is_read_in_place(builder, group->rounding, group->rounded_inputs[input])) {
+    if (phase_is_read_in_place(builder, group->rounding, group->rounded_inputs[input])) {
         packed_input.values = phase_address(builder, group->rounded_inputs[input]);
         packed_input.stride = columns;
     }
@@ -209,7 +204,7 @@ static void add_rounding_phase(struct phase_builder *builder, const struct group
     for (uint32_t i = first; i < end; i++)
         phase_add_op(builder, &builder->program->ops[i], false);
     for (uint32_t i = first_input; i < end_input; i++) {
-        if (cuda_is_read_in_place(builder, group->rounding, group->rounded_inputs[i]))
+        if (phase_is_read_in_place(builder, group->rounding, group->rounded_inputs[i]))
             continue;
         const uint32_t round = phase_round(builder, group->rounded_inputs[i], group->rounding,
             group->fine || phase_is_finer(builder, group->first_op));
@@ -251,7 +246,7 @@ static bool find_norm(
 static bool all_are_read_in_place(const struct phase_builder *builder, const struct group *group)
 {
     for (uint32_t i = 0; i < group->rounded_count; i++) {
-        if (!cuda_is_read_in_place(builder, group->rounding, group->rounded_inputs[i]))
+        if (!phase_is_read_in_place(builder, group->rounding, group->rounded_inputs[i]))
             return false;
     }
     return true;
@@ -305,7 +300,7 @@ static enum salvo_status lower_rounding_rows(struct phase_builder *builder, cons
         return launch_table(builder);
     TRY(lower_plain_rows(builder, first, end));
     for (uint32_t i = 0; i < group->rounded_count; i++) {
-        if (cuda_is_read_in_place(builder, group->rounding, group->rounded_inputs[i]))
+        if (phase_is_read_in_place(builder, group->rounding, group->rounded_inputs[i]))
             continue;
         add_rounding_phase(builder, group, end, i, i + 1);
         TRY(launch_table(builder));

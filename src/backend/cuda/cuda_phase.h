@@ -79,6 +79,8 @@ struct phase_builder {
  */
 cuda_address phase_address(const struct phase_builder *builder, buffer_id buffer);
 cuda_address phase_writes(struct phase_builder *builder, buffer_id buffer);
+/* Whether matmuls of many tokens read these rows where they are: F32, and not padded. */
+bool phase_is_read_in_place(const struct phase_builder *builder, enum rounding rounding, buffer_id rows);
 /*
  * Whether inputs of matmuls from op `first_op` on are rounded to two terms even where the program asks for
  * one. For a single token, in programs with attention: such a token does not wait for instructions. For many
@@ -186,7 +188,5 @@ bool cuda_find_wkv7_results(const struct phase_builder *builder, uint32_t first,
 
 /* cuda_nodes.c: the launches of a plan for many tokens. */
 enum salvo_status cuda_nodes_build(struct phase_builder *builder);
-/* Whether matmuls read these rows where they are: F32, and not padded. */
-bool cuda_is_read_in_place(const struct phase_builder *builder, enum rounding rounding, buffer_id rows);
 
 #endif

@@ -19,7 +19,7 @@ static void place_result(const struct phase_builder *builder, buffer_id buffer, 
     uint32_t from = end;
     for (uint32_t i = 0; i < packed->count; i++) {
         if (packed->rows[i] != buffer ||
-            cuda_is_read_in_place(builder, packed->inputs[i].rounding, packed->rows[i]))
+            phase_is_read_in_place(builder, packed->inputs[i].rounding, packed->rows[i]))
             continue;
         *out_packed = packed->inputs[i];
         from = packed->readers_end;
@@ -47,7 +47,7 @@ static bool has_lerp_of_all(
     const struct phase_builder *builder, const struct packed_rows *packed, const struct matmul_inputs *parts)
 {
     for (uint32_t i = 0; i < packed->count; i++) {
-        if (!cuda_is_read_in_place(builder, packed->inputs[i].rounding, packed->rows[i]) &&
+        if (!phase_is_read_in_place(builder, packed->inputs[i].rounding, packed->rows[i]) &&
             !matmul_inputs_lerp(parts, packed->rows[i]))
             return false;
     }
