@@ -177,12 +177,14 @@ cleanup:
     return status;
 }
 
-/* The first packed input of `group`, the last one that has any. */
+/* The first packed input of `group`, the last one that has any; NULL if its matmuls round nothing. */
 static struct cuda_packed_input *last_packed_inputs(
     const struct phase_builder *builder, const struct group *group)
 {
     const struct cuda_tables *tables = &builder->plan->tables;
-    return tables->packed_inputs + tables->packed_input_count - group->rounded_count;
+    if (group->rounded_count == 0)
+        return NULL;
+    return &tables->packed_inputs[tables->packed_input_count - group->rounded_count];
 }
 
 /* The op from which on the rounded rows of a group are read in memory: the matmuls behind it read packed
