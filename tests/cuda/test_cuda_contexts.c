@@ -211,7 +211,7 @@ static void pair_step(
         ASSERT_OK(results[i].status);
         assert_int_equal(positions[i] + (count ? count : tokens), results[i].position);
     }
-    /* Of the step's last token, even where runs of several tokens cannot ask for them. */
+    /* Logits of the last token, for which runs of several tokens cannot ask. */
     for (uint32_t i = 0; i < 2; i++) {
         memcpy(logits + i * MOST_VOCABULARY,
             pair->fixture.engine->backend->logits(pair->fixture.engine->executor, i),

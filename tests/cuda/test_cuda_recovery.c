@@ -6,6 +6,7 @@
  */
 #include "backend/backend.h"
 #include "cmocka_test.h"
+#include "cuda/emulated_sessions.h"
 #include "cuda/find_fake_cuda.h"
 #include "engine/engine.h"
 #include "engine/session_pages.h"
@@ -17,12 +18,6 @@
 
 enum { PROMPT = 5, TOKENS = 12, MOST_TEXT = 1024 };
 
-static const struct salvo_engine_options on_cuda = {.size = sizeof(struct salvo_engine_options),
-    .backend = "cuda",
-    .context = 300,
-    .batch = 64,
-    .sessions = 2,
-    .threads = 1};
 static const char *const shapes[] = {"llama-tiny", "rwkv7-tiny"};
 
 /* ---- Launches that are given up while others are queued behind them ---- */
