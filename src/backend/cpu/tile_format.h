@@ -58,7 +58,8 @@ struct tile_format {
     enum tile_codes codes;
     enum tile_levels levels;
     unsigned group; /* elements that share a scale */
-    bool offsets, exponent_scale;
+    bool offsets;   /* codes are not negative then */
+    bool exponent_scale;
     uint8_t top;
     float unit;
 };
