@@ -140,7 +140,7 @@ function takeOver(id, stored) {
   if (stored) {
     const { messages, leaf, ...choices } = stored;
     adopt(own, stored);
-    const busy = running.has(id) || keeper.hasFailed(id);
+    const busy = running.has(id) || keeper.isUnsaved(id);
     if (!busy) Object.assign(own, choices);
     if (!busy && !(own === current && list.editing())) own.leaf = leaf;
     conversations.set(id, own);

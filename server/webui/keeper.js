@@ -55,6 +55,8 @@ export function createKeeper(conversations, tell) {
     saveAtOnce(ids) {
       for (const id of new Set([...ids, ...pending.keys()])) if (conversations.has(id)) saveAtOnce(conversations.get(id));
     },
-    hasFailed: (id) => (id === undefined ? failed.size > 0 : failed.has(id)),
+    hasFailed: () => failed.size > 0,
+    /* The page's copy is newer than the browser's. */
+    isUnsaved: (id) => pending.has(id) || failed.has(id),
   };
 }

@@ -394,6 +394,29 @@ class Conversations(Chatting):
         self.wait_text(page, ".last .branches", "/4")
         self.assertEqual(page.run("document.querySelector('.edit').value"), "Question, edited")
 
+    def test_choice_while_a_copy_of_another_tab_arrives(self):
+        page = self.page()
+        self.ask(page, "Question")
+        page.click(".last [aria-label='Answer again']")
+        self.wait_text(page, ".last .branches", "2/2")
+        self.wait(page)
+        page.run("""(() => {
+            const get = IDBObjectStore.prototype.get;
+            IDBObjectStore.prototype.get = function (id) {
+                IDBObjectStore.prototype.get = get;
+                const request = get.call(this, id);
+                document.querySelector("[aria-label='Previous version']").click();
+                document.documentElement.dataset.clicked = "true";
+                return request;
+            };
+            new BroadcastChannel("salvo").postMessage({ saved: location.hash.slice(1) });
+        })()""")
+        page.wait("document.documentElement.dataset.clicked === 'true'")
+        self.wait(page)
+        self.assertEqual(self.text(page, ".last .branches"), "1/2")
+        page.reload()
+        self.wait_text(page, ".last .branches", "1/2")
+
     def test_two_tabs_that_hear_nothing_of_each_other(self):
         page = self.browser.page()
         other = self.browser.page_in(page.context)
