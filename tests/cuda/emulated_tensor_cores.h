@@ -98,23 +98,7 @@ inline void prefetch(const void *) {}
 inline void invite_next_launch() {}
 inline void wait_for_last_launch() {}
 
-/* ---- Fragments ---- */
-
-/* The registers of all lanes, [lane]. */
-struct emulated_words {
-    uint32_t words[32][2];
-};
-
-inline emulated_words gather_words(uint32_t first, uint32_t second)
-{
-    emulated_words all;
-    const uint64_t *values = emulator_exchange(~0u, (uint64_t)second << 32 | first);
-    for (int i = 0; i < 32; i++) {
-        all.words[i][0] = (uint32_t)values[i];
-        all.words[i][1] = (uint32_t)(values[i] >> 32);
-    }
-    return all;
-}
+/* ---- Matrices of 16-bit elements ---- */
 
 inline void load_matrices(const void *row, uint32_t (&out)[4])
 {
@@ -140,130 +124,150 @@ inline void load_matrices_transposed(const void *row, uint32_t (&out)[4])
 inline uint32_t transposed(uint32_t word)
 {
     const unsigned lane = threadIdx.x % 32, shift = lane / 4 % 2 * 16;
-    const emulated_words all = gather_words(word, 0);
+    const uint64_t *words = emulator_exchange(~0u, word);
     const unsigned from = lane % 4 * 8 + lane / 8; /* word g / 2 of rows 2c and 2c + 1 */
-    return (all.words[from][0] >> shift & 0xffff) | (all.words[from + 4][0] >> shift & 0xffff) << 16;
+    return ((uint32_t)words[from] >> shift & 0xffff) | ((uint32_t)words[from + 4] >> shift & 0xffff) << 16;
 }
 
 /* ---- Products ---- */
 
+/* The registers of a lane: two rows of the first factor, in halves of K, and a column of the second. */
+struct emulated_registers {
+    uint32_t a[4], b[2];
+};
+
+/* The factors of a product of 16 rows and 8 columns. Each element is converted once for all lanes. */
+template <class Number, unsigned DEPTH> struct emulated_factors {
+    Number a[16][DEPTH], b[DEPTH][8];
+};
+
 /*
- * Fragments by the definition of the instruction: a's register i of lane 4g + c has `each` elements of row g
- * (i even) or g + 8, b's register i has `each` elements of column g; both begin at element each * c of half i
- * / 2 (b: i) of K, which has 4 * each elements. element(word, e) takes one out.
+ * Fragments by the definition of the instruction: a's register i of lane 4g + c has EACH elements of row g
+ * (i even) or g + 8, b's register i has EACH elements of column g; both begin at element EACH * c of half i
+ * / 2 (b: i) of K, which has 4 * EACH elements. element(word, e) takes one out.
  */
-template <class Sum, class Element>
-inline void multiply_fragments(const emulated_words (&a)[2], const emulated_words &b, unsigned halves,
-    unsigned each, Element element, Sum (&sum)[4])
+template <unsigned EACH, class Number, unsigned DEPTH, class Element>
+inline void take_rows(
+    const uint32_t (&words)[4], unsigned lane, Element element, emulated_factors<Number, DEPTH> &to)
 {
-    const unsigned lane = threadIdx.x % 32;
-    for (unsigned i = 0; i < 4; i++) {
-        const unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-        for (unsigned half = 0; half < halves; half++) {
-            for (unsigned c = 0; c < 4; c++) {
-                for (unsigned e = 0; e < each; e++)
-                    sum[i] += element(a[half].words[row % 8 * 4 + c][row / 8], e) *
-                              element(b.words[column * 4 + c][half], e);
-            }
-        }
+    for (unsigned i = 0; i < DEPTH / EACH / 2; i++) {
+        for (unsigned e = 0; e < EACH; e++)
+            to.a[lane / 4 + i % 2 * 8][(i / 2 * 4 + lane % 4) * EACH + e] = element(words[i], e);
     }
 }
 
-inline int emulated_byte(uint32_t word, unsigned e)
+template <unsigned EACH, class Number, unsigned DEPTH, class Element>
+inline void take_column(
+    const uint32_t (&words)[2], unsigned lane, Element element, emulated_factors<Number, DEPTH> &to)
 {
-    return (int8_t)(word >> 8 * e);
+    for (unsigned i = 0; i < DEPTH / EACH / 4; i++) {
+        for (unsigned e = 0; e < EACH; e++)
+            to.b[(i * 4 + lane % 4) * EACH + e][lane / 4] = element(words[i], e);
+    }
 }
 
-inline double emulated_half(uint32_t word, unsigned e)
+/* Adds the product in the order of K to the sums of all lanes: lane 4g + c has columns 2c and 2c + 1 of rows g
+ * and g + 8. */
+template <class Number, unsigned DEPTH, class Sum>
+inline void add_product(const emulated_factors<Number, DEPTH> &factors, Sum *const (&sums)[32])
 {
-    return f16_to_f32((uint16_t)(word >> 16 * e));
+    for (unsigned row = 0; row < 16; row++) {
+        Number totals[8];
+        for (unsigned column = 0; column < 8; column++)
+            totals[column] = sums[row % 8 * 4 + column / 2][row / 8 * 2 + column % 2];
+        for (unsigned k = 0; k < DEPTH; k++) {
+            for (unsigned column = 0; column < 8; column++)
+                totals[column] += factors.a[row][k] * factors.b[k][column];
+        }
+        for (unsigned column = 0; column < 8; column++)
+            sums[row % 8 * 4 + column / 2][row / 8 * 2 + column % 2] = (Sum)totals[column];
+    }
 }
 
-inline double emulated_bfloat(uint32_t word, unsigned e)
+template <class Number, unsigned EACH, unsigned HALVES, class Element, class Sum>
+inline void multiply_registers(const emulated_registers &registers, Element element, Sum (&sum)[4])
 {
-    return bf16_to_f32((uint16_t)(word >> 16 * e));
+    struct {
+        const emulated_registers *registers;
+        Sum *sum;
+    } own = {&registers, sum};
+    emulator_machine::current()->do_together(~0u, (uint64_t)&own, [&](const uint64_t *lanes) {
+        emulated_factors<Number, HALVES * 4 * EACH> factors;
+        Sum *sums[32];
+        for (unsigned lane = 0; lane < 32; lane++) {
+            const auto *given = (const decltype(own) *)lanes[lane];
+            take_rows<EACH>(given->registers->a, lane, element, factors);
+            take_column<EACH>(given->registers->b, lane, element, factors);
+            sums[lane] = given->sum;
+        }
+        add_product(factors, sums);
+    });
 }
 
-inline double emulated_short_float(uint32_t word, unsigned)
-{
-    return f32_from_bits(word & 0xffffe000);
-}
+struct emulated_byte {
+    int operator()(uint32_t word, unsigned e) const
+    {
+        return (int8_t)(word >> 8 * e);
+    }
+};
 
-inline void multiply_bytes(
-    const emulated_words (&a)[2], const emulated_words &b, unsigned halves, float (&out)[4])
+/* In double. */
+struct emulated_half {
+    double operator()(uint32_t word, unsigned e) const
+    {
+        return f16_to_f32((uint16_t)(word >> 16 * e));
+    }
+};
+
+struct emulated_bfloat {
+    double operator()(uint32_t word, unsigned e) const
+    {
+        return bf16_to_f32((uint16_t)(word >> 16 * e));
+    }
+};
+
+struct emulated_short_float {
+    double operator()(uint32_t word, unsigned) const
+    {
+        return f32_from_bits(word & 0xffffe000);
+    }
+};
+
+template <unsigned HALVES>
+inline void multiply_bytes(const emulated_registers &registers, float (&out)[4])
 {
     int sum[4] = {};
-    multiply_fragments(a, b, halves, 4, emulated_byte, sum);
+    multiply_registers<int, 4, HALVES>(registers, emulated_byte(), sum);
     for (int i = 0; i < 4; i++)
         out[i] = __int_as_float(sum[i] + SUM_BITS) - SUM_FLOAT;
 }
 
 inline void multiply_bytes_32(const uint32_t (&a)[4], uint32_t b0, uint32_t b1, float (&out)[4])
 {
-    const emulated_words fragments[2] = {gather_words(a[0], a[1]), gather_words(a[2], a[3])};
-    multiply_bytes(fragments, gather_words(b0, b1), 2, out);
+    multiply_bytes<2>({{a[0], a[1], a[2], a[3]}, {b0, b1}}, out);
 }
 
 inline void multiply_bytes_16(uint32_t a0, uint32_t a1, uint32_t b, float (&out)[4])
 {
-    const emulated_words fragments[2] = {gather_words(a0, a1), {}};
-    multiply_bytes(fragments, gather_words(b, 0), 1, out);
-}
-
-/* The same, in double. Each element is taken out once: conversions take longest. */
-template <unsigned EACH, class Element>
-inline void multiply_floats(uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1,
-    Element element, float (&sum)[4])
-{
-    const unsigned lane = threadIdx.x % 32;
-    double a[2][8 * EACH], b[2][8 * EACH]; /* two rows and two columns, in the order of K */
-    const auto take = [&](uint32_t word, unsigned place, double *to) {
-        for (unsigned e = 0; e < EACH; e++)
-            to[place * EACH + e] = element(word, e);
-    };
-    for (unsigned half = 0; half < 2; half++) {
-        const uint64_t *words =
-            emulator_exchange(~0u, half ? (uint64_t)a3 << 32 | a2 : (uint64_t)a1 << 32 | a0);
-        for (unsigned c = 0; c < 4; c++) {
-            for (unsigned row = 0; row < 2; row++)
-                take((uint32_t)(words[lane / 4 * 4 + c] >> 32 * row), 4 * half + c, a[row]);
-        }
-    }
-    const uint64_t *words = emulator_exchange(~0u, (uint64_t)b1 << 32 | b0);
-    for (unsigned c = 0; c < 4; c++) {
-        for (unsigned half = 0; half < 2; half++) {
-            for (unsigned column = 0; column < 2; column++)
-                take(
-                    (uint32_t)(words[(lane % 4 * 2 + column) * 4 + c] >> 32 * half), 4 * half + c, b[column]);
-        }
-    }
-    for (unsigned i = 0; i < 4; i++) {
-        double total = sum[i];
-        for (unsigned k = 0; k < 8 * EACH; k++)
-            total += a[i / 2][k] * b[i % 2][k];
-        sum[i] = (float)total;
-    }
+    multiply_bytes<1>({{a0, a1}, {b}}, out);
 }
 
 inline void multiply_halves(
     uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, float (&sum)[4])
 {
-    multiply_floats<2>(
-        a0, a1, a2, a3, b0, b1, [](uint32_t word, unsigned e) { return emulated_half(word, e); }, sum);
+    multiply_registers<double, 2, 2>({{a0, a1, a2, a3}, {b0, b1}}, emulated_half(), sum);
 }
 
 inline void multiply_bfloats(
     uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, float (&sum)[4])
 {
-    multiply_floats<2>(
-        a0, a1, a2, a3, b0, b1, [](uint32_t word, unsigned e) { return emulated_bfloat(word, e); }, sum);
+    multiply_registers<double, 2, 2>({{a0, a1, a2, a3}, {b0, b1}}, emulated_bfloat(), sum);
 }
 
 inline void multiply_short_floats(
     uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, float (&sum)[4])
 {
-    multiply_floats<1>(
-        a0, a1, a2, a3, b0, b1, [](uint32_t word, unsigned e) { return emulated_short_float(word, e); }, sum);
+    multiply_registers<double, 1, 2>({{a0, a1, a2, a3}, {b0, b1}}, emulated_short_float(), sum);
 }
 
 #endif

@@ -47,7 +47,7 @@ inline uint8_t *next_tile_place(uint8_t *shared)
 inline void show_to_products() {}
 
 struct emulated_product {
-    emulated_words a[2];
+    uint32_t a[4];
     product_inputs inputs;
     bool by_rows;
     uint32_t eights; /* of columns of the result */
@@ -74,24 +74,34 @@ inline void products_commit()
     emulated_queue<emulated_product>::commit();
 }
 
-inline void do_product(const emulated_product &product)
+/* For all lanes of a warp, which have begun the same products. */
+inline void do_product(const emulated_product &own)
 {
-    for (uint32_t j = 0; j < product.eights; j++) {
-        emulated_words b;
-        for (uint32_t lane = 0; lane < 32; lane++) {
-            for (uint32_t i = 0; i < 2; i++) {
-                const uint32_t k = i * 8 + lane % 4 * 2, n = j * 8 + lane / 4;
-                b.words[lane][i] = product.inputs.half(k, n, product.by_rows) |
-                                   (uint32_t)product.inputs.half(k + 1, n, product.by_rows) << 16;
-            }
+    emulator_machine::current()->do_together(~0u, (uint64_t)&own, [](const uint64_t *lanes) {
+        const auto of = [&](unsigned lane) -> const emulated_product & {
+            return *(const emulated_product *)lanes[lane];
+        };
+        const emulated_product &first = of(0);
+        emulated_factors<double, 16> factors;
+        for (unsigned lane = 0; lane < 32; lane++) {
+            if (of(lane).inputs.first != first.inputs.first || of(lane).eights != first.eights)
+                __trap();
+            take_rows<2>(of(lane).a, lane, emulated_half(), factors);
         }
-        double sums[4] = {};
-        for (int i = 0; i < 4 && product.adds; i++)
-            sums[i] = product.sums[j][i];
-        multiply_fragments(product.a, b, 2, 2, emulated_half, sums);
-        for (int i = 0; i < 4; i++)
-            product.sums[j][i] = (float)sums[i];
-    }
+        for (uint32_t j = 0; j < first.eights; j++) {
+            for (uint32_t k = 0; k < 16; k++) {
+                for (uint32_t n = 0; n < 8; n++)
+                    factors.b[k][n] = f16_to_f32(first.inputs.half(k, j * 8 + n, first.by_rows));
+            }
+            float *sums[32];
+            for (unsigned lane = 0; lane < 32; lane++) {
+                sums[lane] = of(lane).sums[j];
+                if (!of(lane).adds)
+                    memset(sums[lane], 0, 4 * sizeof(float));
+            }
+            add_product(factors, sums);
+        }
+    });
 }
 
 template <int LEFT> inline void products_wait()
@@ -105,9 +115,8 @@ template <int BY_ROWS = 0, int EIGHTS>
 inline void multiply_wide(
     const uint32_t (&a)[4], const product_inputs &inputs, bool adds, float (&sums)[EIGHTS][4])
 {
-    const emulated_words low = gather_words(a[0], a[1]), high = gather_words(a[2], a[3]);
     emulated_queue<emulated_product>::own().open.push_back(
-        {{low, high}, inputs, BY_ROWS != 0, EIGHTS, adds, sums});
+        {{a[0], a[1], a[2], a[3]}, inputs, BY_ROWS != 0, EIGHTS, adds, sums});
 }
 
 /* ---- Clusters of blocks ---- */

@@ -251,6 +251,18 @@ class emulator_machine
         return values;
     }
 
+    /* `work` runs once for the lanes of `mask`, when the last has come, with the value of each. */
+    template <class Work> void do_together(uint32_t mask, uint64_t value, Work work)
+    {
+        emulator_meeting &meeting = warp_meeting(mask);
+        const unsigned count = static_cast<unsigned>(__builtin_popcount(mask));
+        uint64_t *values = meeting.values[meeting.generation % 2];
+        values[running->thread % 32] = value;
+        if (meeting.arrived + 1 == count)
+            work(static_cast<const uint64_t *>(values));
+        meet(meeting, count);
+    }
+
     /* The next fiber of the round goes on; after the last, the scheduler. */
     void yield()
     {

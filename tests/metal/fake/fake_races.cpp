@@ -11,7 +11,7 @@
 
 namespace
 {
-enum { CACHED_PAGES = 4096 };
+enum { CACHED_PAGES = 4096, IGNORED_PAGES = 4096 };
 
 struct cached_page {
     uintptr_t page;
@@ -20,30 +20,40 @@ struct cached_page {
 };
 cached_page page_cache[CACHED_PAGES];
 
+/* Pages of memory that is not compared: weights in the mapped file, constants, locals. Most accesses are to
+ * these. */
+uintptr_t ignored_pages[IGNORED_PAGES];
+uint64_t ignored_version; /* of the buffers */
+
 uint64_t dispatch_number; /* from 1 on since the last barrier */
 uint64_t barrier_number = 1;
-bool is_running, race_was_found;
+bool is_compared; /* the running dispatch */
+bool race_was_found;
 
 /* State of the running threadgroup. A barrier orders one of the two memories; intervals are never used again.
  */
 uint32_t device_interval, threadgroup_interval;
 unsigned running_group; /* from 1 on; 0: none has begun */
 uint8_t *threadgroup_bytes;
+size_t threadgroup_size;
 std::vector<word_uses> threadgroup_words;
 std::string running_name;
 
-/* The buffer that has this byte; nullptr: none has. Buffers begin at pages of their own, so that a page of
- * the cache has one buffer at most. */
-buffer *buffer_at(const uint8_t *address)
+uintptr_t page_of(const void *address)
 {
-    const uintptr_t page = (uintptr_t)address / BUFFER_ALIGNMENT;
+    return (uintptr_t)address / BUFFER_ALIGNMENT;
+}
+
+/* The buffer that begins before the end of a page and nearest to it; nullptr: none does. Buffers begin at pages
+ * of their own, so that a page of the cache has one buffer at most. */
+buffer *buffer_of(uintptr_t page)
+{
     cached_page &known = page_cache[page % CACHED_PAGES];
     if (known.page != page || known.version != buffer::version) {
         auto found = buffer::all().upper_bound((const uint8_t *)((page + 1) * BUFFER_ALIGNMENT - 1));
         known = {page, buffer::version, found == buffer::all().begin() ? nullptr : (--found)->second};
     }
-    buffer *holder = known.holder;
-    return holder && address >= holder->bytes && address < holder->bytes + holder->size ? holder : nullptr;
+    return known.holder;
 }
 
 bool is_same_thread(const word_use &a, const word_use &b)
@@ -109,6 +119,7 @@ void note_words(std::vector<word_uses> &words, size_t first, size_t bytes, uint3
         const word_use *other = add_use(uses, user, writes);
         if (other) {
             race_was_found = true;
+            is_compared = false;
             violate("%s, threadgroup %u, thread %u, %s byte %zu of %zu of %s that another %s uses without a "
                     "barrier",
                 running_name.c_str(), running_group - 1, emulator_thread.x, writes ? "writes" : "reads", at,
@@ -122,22 +133,32 @@ void note_words(std::vector<word_uses> &words, size_t first, size_t bytes, uint3
     }
 }
 
-void note_access(const void *at, size_t bytes, bool writes)
+__attribute__((noinline)) void note_buffer_access(const uint8_t *address, size_t bytes, bool writes)
 {
-    if (!is_running || !control.records_races || race_was_found)
-        return;
-    const uint8_t *address = (const uint8_t *)at;
-    if ((size_t)(address - threadgroup_bytes) < 4 * threadgroup_words.size()) {
-        note_words(
-            threadgroup_words, (size_t)(address - threadgroup_bytes), bytes, threadgroup_interval, writes);
+    const uintptr_t page = page_of(address);
+    buffer *holder = buffer_of(page);
+    if (!holder || !holder->is_owned || page > page_of(holder->bytes + holder->size)) {
+        ignored_pages[page % IGNORED_PAGES] = page;
         return;
     }
-    buffer *holder = buffer_at(address);
-    if (!holder || !holder->is_owned)
+    if (address < holder->bytes || address >= holder->bytes + holder->size)
         return;
     if (holder->words.empty())
         holder->words.resize(holder->size / 4 + 1);
     note_words(holder->words, (size_t)(address - holder->bytes), bytes, device_interval, writes);
+}
+
+__attribute__((always_inline)) inline void note_access(const void *at, size_t bytes, bool writes)
+{
+    if (!is_compared)
+        return;
+    const uint8_t *address = (const uint8_t *)at;
+    const uintptr_t page = page_of(address);
+    if ((size_t)(address - threadgroup_bytes) < threadgroup_size)
+        note_words(
+            threadgroup_words, (size_t)(address - threadgroup_bytes), bytes, threadgroup_interval, writes);
+    else if (ignored_pages[page % IGNORED_PAGES] != page)
+        note_buffer_access(address, bytes, writes);
 }
 } // namespace
 
@@ -153,7 +174,10 @@ void begin_race_dispatch(const char *name)
     dispatch_number++;
     running_name = name;
     running_group = 0;
-    is_running = true;
+    is_compared = control.records_races && !race_was_found;
+    if (ignored_version != buffer::version)
+        memset(ignored_pages, 0, sizeof ignored_pages);
+    ignored_version = buffer::version;
 }
 
 /* Threadgroups run one after the other. */
@@ -163,13 +187,14 @@ void begin_race_thread()
         return;
     running_group = emulator_place.x + 1;
     threadgroup_bytes = emulator_shared();
-    threadgroup_words.assign(emulator_machine::current()->shared_bytes() / 4, {});
+    threadgroup_size = emulator_machine::current()->shared_bytes();
+    threadgroup_words.assign(threadgroup_size / 4, {});
     pass_barrier(true, true);
 }
 
 void end_race_dispatch()
 {
-    is_running = false;
+    is_compared = false;
 }
 
 void pass_barrier(bool orders_device, bool orders_threadgroup)
