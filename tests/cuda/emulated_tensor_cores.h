@@ -166,8 +166,8 @@ inline void take_column(
     }
 }
 
-/* Adds the product in the order of K to the sums of all lanes: lane 4g + c has columns 2c and 2c + 1 of rows g
- * and g + 8. */
+/* Adds the product in the order of K to the sums of all lanes: lane 4g + c has columns 2c and 2c + 1 of rows
+ * g and g + 8. */
 template <class Number, unsigned DEPTH, class Sum>
 inline void add_product(const emulated_factors<Number, DEPTH> &factors, Sum *const (&sums)[32])
 {
@@ -205,36 +205,23 @@ inline void multiply_registers(const emulated_registers &registers, Element elem
 }
 
 struct emulated_byte {
-    int operator()(uint32_t word, unsigned e) const
-    {
-        return (int8_t)(word >> 8 * e);
-    }
+    int operator()(uint32_t word, unsigned e) const { return (int8_t)(word >> 8 * e); }
 };
 
 /* In double. */
 struct emulated_half {
-    double operator()(uint32_t word, unsigned e) const
-    {
-        return f16_to_f32((uint16_t)(word >> 16 * e));
-    }
+    double operator()(uint32_t word, unsigned e) const { return f16_to_f32((uint16_t)(word >> 16 * e)); }
 };
 
 struct emulated_bfloat {
-    double operator()(uint32_t word, unsigned e) const
-    {
-        return bf16_to_f32((uint16_t)(word >> 16 * e));
-    }
+    double operator()(uint32_t word, unsigned e) const { return bf16_to_f32((uint16_t)(word >> 16 * e)); }
 };
 
 struct emulated_short_float {
-    double operator()(uint32_t word, unsigned) const
-    {
-        return f32_from_bits(word & 0xffffe000);
-    }
+    double operator()(uint32_t word, unsigned) const { return f32_from_bits(word & 0xffffe000); }
 };
 
-template <unsigned HALVES>
-inline void multiply_bytes(const emulated_registers &registers, float (&out)[4])
+template <unsigned HALVES> inline void multiply_bytes(const emulated_registers &registers, float (&out)[4])
 {
     int sum[4] = {};
     multiply_registers<int, 4, HALVES>(registers, emulated_byte(), sum);

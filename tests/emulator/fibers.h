@@ -161,19 +161,14 @@ class emulator_machine
         unsigned at_once = options.together ? options.blocks : 1;
         fibers.resize(static_cast<size_t>(at_once) * options.threads);
         waits.resize(fibers.size());
-        size_t bytes = fibers.size() * STACK;
-        void *memory =
-            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED)
-            fail("no memory for stacks");
-        stacks = static_cast<uint8_t *>(memory);
+        take_stacks();
         unsigned first_block = next_random() % options.blocks;
         for (unsigned i = 0; i < options.blocks; i += at_once) {
             for (unsigned j = 0; j < at_once; j++)
                 start_block((first_block + i + j) % options.blocks, j);
             run_fibers();
         }
-        munmap(memory, bytes);
+        give_stacks_back();
         current() = outer;
     }
 
@@ -284,6 +279,42 @@ class emulator_machine
     {
         fprintf(stderr, "emulator: %s (block %u, thread %u)\n", why, emulator_place.x, emulator_thread.x);
         abort();
+    }
+
+    /* Stacks of the last machine, for the next one: the system would clear new pages. */
+    struct kept_stacks {
+        uint8_t *first = nullptr;
+        size_t bytes = 0;
+    };
+
+    static kept_stacks &kept()
+    {
+        static kept_stacks stacks;
+        return stacks;
+    }
+
+    void take_stacks()
+    {
+        own = kept();
+        kept() = {};
+        const size_t needed = fibers.size() * STACK;
+        if (own.bytes < needed) {
+            if (own.bytes)
+                munmap(own.first, own.bytes);
+            void *memory = mmap(
+                nullptr, needed, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            if (memory == MAP_FAILED)
+                fail("no memory for stacks");
+            own = {static_cast<uint8_t *>(memory), needed};
+        }
+        stacks = own.first;
+    }
+
+    void give_stacks_back()
+    {
+        if (kept().bytes) /* of a machine within this one */
+            munmap(kept().first, kept().bytes);
+        kept() = own;
     }
 
     unsigned next_random()
@@ -413,6 +444,7 @@ class emulator_machine
     size_t looked = 0, first = 0;
     bool backwards = false, stalls = false;
     emulator_fiber *running = nullptr;
+    kept_stacks own;
     uint8_t *stacks = nullptr;
     void *scheduler = nullptr; /* its stack pointer while a fiber runs */
 };

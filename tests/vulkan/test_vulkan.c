@@ -302,7 +302,7 @@ static void steps_are_on_their_way_together(void **state)
 
 /* The cache of pipelines is not necessary. After a failure all objects are destroyed; the validation layer
  * reports leaks. */
-static void every_allocation_of_opening_can_fail(void **state)
+static void long_every_allocation_of_opening_can_fail(void **state)
 {
     (void)state;
     const struct salvo_engine_options options = {
@@ -343,7 +343,7 @@ int main(void)
         cmocka_unit_test(a_token_is_one_submission),
         cmocka_unit_test(a_run_that_misses_its_position_samples_nothing),
         cmocka_unit_test(steps_are_on_their_way_together),
-        cmocka_unit_test(every_allocation_of_opening_can_fail),
+        cmocka_unit_test(long_every_allocation_of_opening_can_fail),
         cmocka_unit_test(processors_are_used_only_when_asked_for),
         cmocka_unit_test(nothing_is_reported_after_closing),
     };

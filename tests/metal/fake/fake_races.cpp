@@ -44,8 +44,8 @@ uintptr_t page_of(const void *address)
     return (uintptr_t)address / BUFFER_ALIGNMENT;
 }
 
-/* The buffer that begins before the end of a page and nearest to it; nullptr: none does. Buffers begin at pages
- * of their own, so that a page of the cache has one buffer at most. */
+/* The buffer that begins before the end of a page and nearest to it; nullptr: none does. Buffers begin at
+ * pages of their own, so that a page of the cache has one buffer at most. */
 buffer *buffer_of(uintptr_t page)
 {
     cached_page &known = page_cache[page % CACHED_PAGES];
