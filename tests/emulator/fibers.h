@@ -295,26 +295,26 @@ class emulator_machine
 
     void take_stacks()
     {
-        own = kept();
+        taken = kept();
         kept() = {};
         const size_t needed = fibers.size() * STACK;
-        if (own.bytes < needed) {
-            if (own.bytes)
-                munmap(own.first, own.bytes);
+        if (taken.bytes < needed) {
+            if (taken.bytes)
+                munmap(taken.first, taken.bytes);
             void *memory = mmap(
                 nullptr, needed, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
             if (memory == MAP_FAILED)
                 fail("no memory for stacks");
-            own = {static_cast<uint8_t *>(memory), needed};
+            taken = {static_cast<uint8_t *>(memory), needed};
         }
-        stacks = own.first;
+        stacks = taken.first;
     }
 
     void give_stacks_back()
     {
         if (kept().bytes) /* of a machine within this one */
             munmap(kept().first, kept().bytes);
-        kept() = own;
+        kept() = taken;
     }
 
     unsigned next_random()
@@ -444,7 +444,7 @@ class emulator_machine
     size_t looked = 0, first = 0;
     bool backwards = false, stalls = false;
     emulator_fiber *running = nullptr;
-    kept_stacks own;
+    kept_stacks taken;
     uint8_t *stacks = nullptr;
     void *scheduler = nullptr; /* its stack pointer while a fiber runs */
 };
