@@ -37,6 +37,7 @@ static const struct {
     {CPU_NEON_FP16, "fp16"},
     {CPU_NEON_FHM, "fhm"},
     {CPU_AVX2, "avx2"},
+    {CPU_AVX_VNNI, "avx-vnni"},
     {CPU_AVX512_VNNI, "avx512-vnni"},
     {CPU_AMX_INT8, "amx-int8"},
 };
@@ -72,6 +73,7 @@ static unsigned detect_x86(void)
     const unsigned avx512bw = 1u << 30, avx512vl = 1u << 31;               /* leaf 7, ebx */
     enum { AVX512VNNI = 1 << 11 };                                         /* leaf 7, ecx */
     enum { AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25 };                       /* leaf 7, edx */
+    enum { AVX_VNNI = 1 << 4 };                                            /* leaf 7.1, eax */
     enum { SAVES_AVX = 0x06, SAVES_AVX512 = 0xe6, SAVES_TILES = 0x60000 }; /* XCR0 */
     unsigned a, b, c, d, basic;
     if (!__get_cpuid(1, &a, &b, &basic, &d) || !(basic & OSXSAVE) || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
@@ -81,11 +83,14 @@ static unsigned detect_x86(void)
     unsigned avx512 = AVX512F | AVX512DQ | avx512bw | avx512vl;
     if ((saved & SAVES_AVX) != SAVES_AVX || !(basic & FMA) || !(basic & F16C) || !(b & AVX2))
         return 0;
+    unsigned found = CPU_AVX2, leaves = a, unused[3];
+    if (leaves > 0 && __get_cpuid_count(7, 1, &a, &unused[0], &unused[1], &unused[2]) && (a & AVX_VNNI))
+        found |= CPU_AVX_VNNI;
     if ((saved & SAVES_AVX512) != SAVES_AVX512 || (b & avx512) != avx512 || !(c & AVX512VNNI))
-        return CPU_AVX2;
+        return found;
     if ((saved & SAVES_TILES) != SAVES_TILES || !(d & AMX_TILE) || !(d & AMX_INT8) || !amx_state_granted())
-        return CPU_AVX2 | CPU_AVX512_VNNI;
-    return CPU_AVX2 | CPU_AVX512_VNNI | CPU_AMX_INT8;
+        return found | CPU_AVX512_VNNI;
+    return found | CPU_AVX512_VNNI | CPU_AMX_INT8;
 }
 #endif
 

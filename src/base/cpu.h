@@ -11,6 +11,7 @@ enum cpu_feature {
     CPU_NEON_FP16 = 4,
     CPU_NEON_FHM = 32,    /* fp16 products added to float32 (FMLAL); every core with i8mm has it */
     CPU_AVX2 = 8,         /* with FMA and F16C */
+    CPU_AVX_VNNI = 128,   /* VPDPBUSD without AVX-512 */
     CPU_AVX512_VNNI = 16, /* with F, BW, DQ and VL */
     CPU_AMX_INT8 = 64,    /* tiles that the system lets this process use */
 };

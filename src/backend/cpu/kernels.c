@@ -61,6 +61,19 @@ static const struct cpu_kernels avx2_kernels = {.name = "avx2",
     ROW_KERNELS(avx2),
     RECURRENT_KERNELS(avx2),
     ATTEND_KERNELS(avx2)};
+#if defined(SALVO_AVX_VNNI)
+static const struct cpu_kernels avx_vnni_kernels = {.name = "avx-vnni",
+    MATMUL_KERNELS(avx_vnni, avx_vnni),
+    .tile_tokens = QUAD,
+    .weight_tiles = 1,
+    .packed_tokens = 16,
+    .packed_large_tokens = 16,
+    .matmul_q8 = avx_vnni_matmul_q8,
+    .matmul_packed = {FOR_QUANTISED_TYPES(PACKED_ENTRY, avx_vnni)},
+    ROW_KERNELS(avx2),
+    RECURRENT_KERNELS(avx2),
+    ATTEND_KERNELS(avx2)};
+#endif
 static const struct cpu_kernels avx512_kernels = {.name = "avx512-vnni",
     MATMUL_KERNELS(avx512, avx512),
     .tile_tokens = WIDE_TOKENS,
@@ -106,6 +119,9 @@ static const struct {
     {&amx_kernels, CPU_AVX2 | CPU_AVX512_VNNI | CPU_AMX_INT8},
 #endif
     {&avx512_kernels, CPU_AVX2 | CPU_AVX512_VNNI},
+#if defined(SALVO_AVX_VNNI)
+    {&avx_vnni_kernels, CPU_AVX2 | CPU_AVX_VNNI},
+#endif
     {&avx2_kernels, CPU_AVX2},
 #endif
     {&scalar_kernels, 0},

@@ -79,6 +79,7 @@
 DECLARE_MATMULS(scalar)
 DECLARE_MATMULS(neon)
 DECLARE_MATMULS(avx2)
+DECLARE_MATMULS(avx_vnni)
 DECLARE_MATMULS(avx512)
 
 /* With SMMLA, and for F16 with FMLAL; all other functions are those of dotprod. */
@@ -90,6 +91,7 @@ FOR_QUANTISED_TYPES(DECLARE_MATVEC, neon_i8mm)
         const uint8_t *tiles, size_t tile_count, size_t k, struct q8_tile x, unsigned tokens, float *out);
 FOR_QUANTISED_TYPES(DECLARE_MATMUL_PACKED, neon_i8mm)
 FOR_QUANTISED_TYPES(DECLARE_MATMUL_PACKED, avx2)
+FOR_QUANTISED_TYPES(DECLARE_MATMUL_PACKED, avx_vnni)
 FOR_QUANTISED_TYPES(DECLARE_MATMUL_PACKED, avx512)
 void neon_i8mm_matvec_F16(const uint8_t *tiles, size_t tile_count, size_t k, const float *x, float *out);
 void neon_i8mm_matmul_q8(struct unpacked_tiles tile, size_t k, unsigned group, bool offsets, struct q8_tile x,
