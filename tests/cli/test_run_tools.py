@@ -170,6 +170,8 @@ class Chat(unittest.TestCase):
                             (b"\x03", b"the answer is not kept"), (b"/undo\r", b"no message yet"), (b"Hi\r", b"result of x> ")):
             os.write(master, text)
             wait_for(words)
+            if text in (b"\x03", b"/undo\r"):  # input typed before the prompt may be lost
+                wait_for(b"> ")
         os.write(master, b"\x04")
         wait_for(b"the input ends before the result of x")
         os.close(master)
