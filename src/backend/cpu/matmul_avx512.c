@@ -1,8 +1,4 @@
-/*
- * VNNI: VPDPBUSD adds four products of an unsigned and a signed byte to each of sixteen sums. The weights are
- * the unsigned bytes, so that an activation is read from memory by the instruction itself. 128 is added to
- * signed codes, and the sum starts with the correction of q8_tile.
- */
+/* AVX-512 with VNNI. */
 #include "backend/cpu/matmul_wide.h"
 
 #define ISA(name) avx512_##name
@@ -50,31 +46,10 @@ INLINE bytes bytes_bit(const uint8_t *half_plane, unsigned index, unsigned octet
     return _mm512_movm_epi8(_mm512_test_epi8_mask(bits, wanted));
 }
 
-INLINE bytes unsigned_codes(bytes codes, const bool are_signed)
-{
-    return are_signed ? _mm512_xor_si512(codes, bytes_all(0x80)) : codes;
-}
-
-/* For each row two sums, which are not added yet. The steps are those from a term and from an octet to the
- * next one. */
-INLINE __m512i codes_sums(const bytes *codes, const bool are_signed, const int32_t *correction,
-    const int8_t *x, size_t term_step, size_t octet_step, const unsigned octets, const unsigned terms)
-{
-    const __m512i start = are_signed ? _mm512_set1_epi64((uint32_t)*correction) : _mm512_setzero_si512();
-    __m512i sums = terms == 1 ? start : _mm512_setzero_si512();
-    UNROLL
-    for (unsigned term = 0; term < terms; term++) {
-        if (term > 0)
-            sums = _mm512_add_epi32(_mm512_slli_epi32(sums, TERM_BITS), start);
-        UNROLL
-        for (unsigned o = 0; o < octets; o++) {
-            const int8_t *octet = x + term * term_step + o * octet_step;
-            sums = _mm512_dpbusd_epi32(
-                sums, unsigned_codes(codes[o], are_signed), _mm512_set1_epi64((long long)load_octet(octet)));
-        }
-    }
-    return sums;
-}
+#define DPBUSD     _mm512_dpbusd_epi32
+#define SET1_EPI64 _mm512_set1_epi64
+#define XOR        _mm512_xor_si512
+#include "backend/cpu/matmul_vnni.h"
 
 INLINE vec8 codes_dot(struct tile_format f, const bytes *codes, const int8_t *x, const int32_t *correction,
     size_t step, const unsigned octets, const unsigned terms)
