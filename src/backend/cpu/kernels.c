@@ -19,14 +19,14 @@
     .matvec_float = {MATVEC_ENTRY(isa, F32) MATVEC_ENTRY(isa, BF16) MATVEC_ENTRY(matvec, F16)}, \
     .unpack_float = {FOR_FLOAT_TYPES(UNPACK_ENTRY, isa)}, .matmul_float = isa##_matmul_float
 
+#define OTHER_KERNELS(isa) ROW_KERNELS(isa), RECURRENT_KERNELS(isa), ATTEND_KERNELS(isa)
+
 static const struct cpu_kernels scalar_kernels = {.name = "scalar",
     MATMUL_KERNELS(scalar, scalar),
     .tile_tokens = QUAD,
     .weight_tiles = 1,
     .matmul_q8 = scalar_matmul_q8,
-    ROW_KERNELS(scalar),
-    RECURRENT_KERNELS(scalar),
-    ATTEND_KERNELS(scalar)};
+    OTHER_KERNELS(scalar)};
 
 #if defined(SALVO_SCALAR_ONLY)
 #elif defined(__aarch64__)
@@ -35,9 +35,7 @@ static const struct cpu_kernels neon_dotprod_kernels = {.name = "neon-dotprod",
     .tile_tokens = QUAD,
     .weight_tiles = 1,
     .matmul_q8 = neon_matmul_q8,
-    ROW_KERNELS(neon),
-    RECURRENT_KERNELS(neon),
-    ATTEND_KERNELS(neon)};
+    OTHER_KERNELS(neon)};
 static const struct cpu_kernels neon_i8mm_kernels = {.name = "neon-i8mm",
     MATMUL_KERNELS(neon, neon_i8mm),
     .tile_tokens = QUAD,
@@ -46,9 +44,7 @@ static const struct cpu_kernels neon_i8mm_kernels = {.name = "neon-i8mm",
     .packed_large_tokens = QUAD,
     .matmul_q8 = neon_i8mm_matmul_q8,
     .matmul_packed = {FOR_QUANTISED_TYPES(PACKED_ENTRY, neon_i8mm)},
-    ROW_KERNELS(neon),
-    RECURRENT_KERNELS(neon),
-    ATTEND_KERNELS(neon)};
+    OTHER_KERNELS(neon)};
 #elif defined(__x86_64__)
 static const struct cpu_kernels avx2_kernels = {.name = "avx2",
     MATMUL_KERNELS(avx2, avx2),
@@ -58,9 +54,7 @@ static const struct cpu_kernels avx2_kernels = {.name = "avx2",
     .packed_large_tokens = 16,
     .matmul_q8 = avx2_matmul_q8,
     .matmul_packed = {FOR_QUANTISED_TYPES(PACKED_ENTRY, avx2)},
-    ROW_KERNELS(avx2),
-    RECURRENT_KERNELS(avx2),
-    ATTEND_KERNELS(avx2)};
+    OTHER_KERNELS(avx2)};
 #if defined(SALVO_AVX_VNNI)
 static const struct cpu_kernels avx_vnni_kernels = {.name = "avx-vnni",
     MATMUL_KERNELS(avx_vnni, avx_vnni),
@@ -70,9 +64,7 @@ static const struct cpu_kernels avx_vnni_kernels = {.name = "avx-vnni",
     .packed_large_tokens = 16,
     .matmul_q8 = avx_vnni_matmul_q8,
     .matmul_packed = {FOR_QUANTISED_TYPES(PACKED_ENTRY, avx_vnni)},
-    ROW_KERNELS(avx2),
-    RECURRENT_KERNELS(avx2),
-    ATTEND_KERNELS(avx2)};
+    OTHER_KERNELS(avx2)};
 #endif
 static const struct cpu_kernels avx512_kernels = {.name = "avx512-vnni",
     MATMUL_KERNELS(avx512, avx512),
@@ -84,9 +76,7 @@ static const struct cpu_kernels avx512_kernels = {.name = "avx512-vnni",
     .packed_large_tokens = 24,
     .matmul_q8 = avx512_matmul_q8,
     .matmul_packed = {FOR_QUANTISED_TYPES(PACKED_ENTRY, avx512)},
-    ROW_KERNELS(avx512),
-    RECURRENT_KERNELS(avx512),
-    ATTEND_KERNELS(avx512)};
+    OTHER_KERNELS(avx512)};
 #if defined(SALVO_AMX)
 static const struct cpu_kernels amx_kernels = {.name = "avx512-amx",
     MATMUL_KERNELS(avx512, avx512),
@@ -100,9 +90,7 @@ static const struct cpu_kernels amx_kernels = {.name = "avx512-amx",
     .matmul_begin = amx_matmul_begin,
     .matmul_end = amx_matmul_end,
     .matmul_packed = {FOR_QUANTISED_TYPES(PACKED_ENTRY, avx512)},
-    ROW_KERNELS(avx512),
-    RECURRENT_KERNELS(avx512),
-    ATTEND_KERNELS(avx512)};
+    OTHER_KERNELS(avx512)};
 #endif
 #endif
 

@@ -178,7 +178,8 @@ struct wkv7_head {
 };
 
 struct cpu_kernels {
-    const char *name; /* "scalar", "neon-dotprod", "neon-i8mm", "avx2", "avx512-vnni", "avx512-amx" */
+    /* "scalar", "neon-dotprod", "neon-i8mm", "avx2", "avx-vnni", "avx512-vnni", "avx512-amx" */
+    const char *name;
 
     /* The shape of matmul_q8: QUAD tokens by one tile, or WIDE_TOKENS tokens by two. Fewer than
      * `least_tokens` tokens behind the full tiles of WIDE_TOKENS are faster one by one. Steps of up to
