@@ -233,29 +233,25 @@ class emulator_machine
         return warp.back();
     }
 
-    /* Exchanges values between the lanes of `mask`, valid until the next but one exchange. */
-    const uint64_t *exchange(uint32_t mask, uint64_t value)
+    /* The values of the lanes of `mask`, valid until the next but one exchange. `work` runs with them, once
+     * for all lanes, when the last has come. */
+    template <class Work> const uint64_t *do_together(uint32_t mask, uint64_t value, Work work)
     {
-        unsigned lane = running->thread % 32;
+        const unsigned lane = running->thread % 32, count = static_cast<unsigned>(__builtin_popcount(mask));
         if (!(mask >> lane & 1))
             fail("a lane is not in its own mask");
         emulator_meeting &meeting = warp_meeting(mask);
         uint64_t *values = meeting.values[meeting.generation % 2];
         values[lane] = value;
-        meet(meeting, static_cast<unsigned>(__builtin_popcount(mask)));
-        return values;
-    }
-
-    /* `work` runs once for the lanes of `mask`, when the last has come, with the value of each. */
-    template <class Work> void do_together(uint32_t mask, uint64_t value, Work work)
-    {
-        emulator_meeting &meeting = warp_meeting(mask);
-        const unsigned count = static_cast<unsigned>(__builtin_popcount(mask));
-        uint64_t *values = meeting.values[meeting.generation % 2];
-        values[running->thread % 32] = value;
         if (meeting.arrived + 1 == count)
             work(static_cast<const uint64_t *>(values));
         meet(meeting, count);
+        return values;
+    }
+
+    const uint64_t *exchange(uint32_t mask, uint64_t value)
+    {
+        return do_together(mask, value, [](const uint64_t *) {});
     }
 
     /* The next fiber of the round goes on; after the last, the scheduler. */
