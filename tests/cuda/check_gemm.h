@@ -231,6 +231,7 @@ struct gemm_case {
     bool rounds = false; /* its result */
     cuda_room room = {MOST_SHARED, 1};
     std::vector<uint32_t> widths = {}; /* columns of each matmul; empty: `columns` */
+    bool thin = false;                 /* by salvo_gemm_thin_*, also where there are many tokens */
 
     uint32_t columns_of(size_t matmul) const { return widths.empty() ? columns : widths[matmul]; }
 };
@@ -290,14 +291,16 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         gemm.matmuls[i] = {matrices[i]->matrix, c.bias ? bias_arrays[i]->address : 0, outs[i]->address,
             c.glu ? (uint32_t)ACTIVATION_NONE : c.activation, c.accumulate, c.cap};
     }
-    const bool thin =
-        c.room.warpgroups && c.capacity <= GEMM_FEW_TOKENS && !(c.glu && c.types[0] == TYPE_F16);
-    const uint32_t next_rounding = thin || (c.room.warpgroups && seed % 2) ? ROUNDING_F16 : ROUNDING_Q8;
+    const bool grouped = gemm.inputs[0].grouped != 0, few = c.capacity <= GEMM_FEW_TOKENS,
+               thin = grouped && (c.thin || (few && !(c.glu && c.types[0] == TYPE_F16)));
+    const uint32_t next_rounding = c.room.warpgroups ? ROUNDING_F16 : ROUNDING_Q8;
     const device_array<uint8_t> rounded(cuda_packed_input_bytes(next_rounding, c.rows[0], c.capacity));
     if (c.rounds)
         gemm.rounded = cuda_packed_input_at(next_rounding, c.rows[0], c.capacity, rounded.address);
-    gemm.rounded.grouped = c.room.warpgroups && next_rounding == ROUNDING_F16 ? (c.capacity + 7) / 8 * 8 : 0;
-    const cuda_launch launch = cuda_gemm_launch(&gemm, c.capacity, &c.room);
+    gemm.rounded.grouped = c.room.warpgroups ? (c.capacity + 7) / 8 * 8 : 0;
+    const cuda_launch launch = !grouped || few ? cuda_gemm_launch(&gemm, c.capacity, &c.room)
+                               : thin          ? cuda_gemm_thin_launch(&gemm, c.capacity, &c.room)
+                                               : cuda_gemm_halves_launch(&gemm, c.capacity, &c.room);
     const cuda_machine *device = machine.upload();
     launch_cluster() = gemm.splits;
     launch_kernel(launch, find_gemm_kernel(launch.kernel), device, gemm);
@@ -348,7 +351,7 @@ inline void check_gemm(checks &results, const gemm_case &c, uint64_t seed)
         same &= !memcmp(first[i].data(), again.data(), again.size() * 4);
     }
     const bool is_thin = strstr(launch.kernel, "_thin_"), is_wide = strstr(launch.kernel, "_halves_"),
-               right_kernel = is_thin == thin && is_wide == (c.room.warpgroups && !thin);
+               right_kernel = is_thin == thin && is_wide == (grouped && !thin);
     /* Weights as halves: code times scale is rounded. */
     const double most = !c.room.warpgroups || c.types[0] == TYPE_F16 ? 2e-5 : c.glu ? 4e-3 : 1e-3;
     results.report(gemm_name(c), worst < most && whole && same && right_kernel, worst,
@@ -423,6 +426,57 @@ inline void check_thin_gemms(checks &results, uint64_t seed)
         {{TYPE_Q4_K, TYPE_Q6_K, TYPE_Q8_0}, {40, 200, 8}, 2048, 13, 16, 0, true, true, false, 0, 0, false,
             room},
         seed++);
+    /* Several blocks of tokens. */
+    const cuda_room large = {MOST_SHARED, 40, true};
+    for (const cuda_room &each : {room, large}) {
+        check_gemm(results,
+            {{TYPE_Q5_0}, {130}, 416, 40, 64, 0, true, true, false, 0, 0, false, each, {}, true}, seed++);
+        check_gemm(results,
+            {{TYPE_Q4_K, TYPE_Q6_K, TYPE_Q8_0}, {40, 200, 8}, 2048, 19, 24, 0, true, true, true, 0, 0, false,
+                each, {}, true},
+            seed++);
+        check_gemm(results,
+            {{TYPE_Q4_0, TYPE_Q4_0}, {128, 128}, 576, 33, 48, ACTIVATION_SILU, true, false, false, 0, 0, true,
+                each, {}, true},
+            seed++);
+        check_gemm(results,
+            {{TYPE_Q4_1}, {256}, 1536, 17, 33, 0, false, false, false, 0, 0, true, each, {}, true}, seed++);
+    }
+}
+
+/* The kernel of a matmul of `rows` rows and `columns` columns on an H200. */
+inline void check_gemm_choice(checks &results, enum tensor_type type, uint32_t rows, uint32_t columns,
+    bool glu, uint32_t capacity, const char *kernel)
+{
+    const cuda_room h200 = {227 << 10, 132, true};
+    cuda_gemm gemm = {};
+    gemm.count = glu ? 2 : 1;
+    gemm.glu = glu ? ACTIVATION_SILU : ACTIVATION_NONE;
+    for (uint32_t i = 0; i < gemm.count; i++) {
+        gemm.matmuls[i].matrix = cuda_matrix_shape(type, rows, columns, 1);
+        gemm.inputs[i].grouped = capacity;
+    }
+    const cuda_launch launch = cuda_gemm_launch(&gemm, capacity, &h200);
+    const std::string name = std::string("kernel of ") + tensor_type_info(type)->name + "[" +
+                             std::to_string(rows) + "] K " + std::to_string(columns) + " T " +
+                             std::to_string(capacity);
+    results.report(name, strstr(launch.kernel, kernel) == launch.kernel, 0, launch.kernel);
+}
+
+/* Measured on an H200: matrices of SmolLM-135M, a 1B and RWKV-7 0.1B. */
+inline void check_gemm_choices(checks &results)
+{
+    check_gemm_choice(results, TYPE_Q4_0, 576, 576, false, 64, "salvo_gemm_thin_16");
+    check_gemm_choice(results, TYPE_Q4_0, 1536, 576, true, 64, "salvo_gemm_thin_16_glu");
+    check_gemm_choice(results, TYPE_Q4_0, 1536, 576, true, 128, "salvo_gemm_halves_");
+    check_gemm_choice(results, TYPE_Q4_0, 2048, 2048, false, 32, "salvo_gemm_thin_16");
+    check_gemm_choice(results, TYPE_Q4_0, 8192, 2048, true, 32, "salvo_gemm_halves_");
+    check_gemm_choice(results, TYPE_Q8_0, 49152, 576, false, 64, "salvo_gemm_halves_");
+    check_gemm_choice(results, TYPE_Q6_K, 768, 768, false, 64, "salvo_gemm_thin_16");
+    check_gemm_choice(results, TYPE_Q6_K, 768, 768, false, 128, "salvo_gemm_halves_");
+    check_gemm_choice(results, TYPE_F16, 576, 576, false, 64, "salvo_gemm_halves_");
+    check_gemm_choice(results, TYPE_F16, 576, 576, false, 16, "salvo_gemm_thin_16");
+    check_gemm_choice(results, TYPE_Q4_0, 576, 576, false, 512, "salvo_gemm_halves_");
 }
 
 /* Clusters of one to eight blocks, every format and number of tokens. */
@@ -471,6 +525,7 @@ inline void check_gemms(checks &results)
         check_wide_gemms(results, 1000);
         check_split_gemms(results, 2000);
         check_thin_gemms(results, 3000);
+        check_gemm_choices(results);
     }
     for (enum tensor_type type : types) {
         const bool large = tensor_type_info(type)->block_elements == 256;

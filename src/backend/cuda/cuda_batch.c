@@ -233,69 +233,112 @@ static uint32_t gemm_blocks(const struct cuda_gemm *gemm, uint32_t rows)
     return blocks;
 }
 
-static struct cuda_launch gemm_halves_launch(
-    struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
+/* The best division for gemm_halves.cu. `size` of the result: a block has GEMM_FEW_TOKENS << size tokens. */
+static struct gemm_division divide_gemm_halves(
+    const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
 {
-    static const char *const names[][2] = {
-        {"salvo_gemm_halves_16", "salvo_gemm_halves_16_glu"},
-        {"salvo_gemm_halves_32", "salvo_gemm_halves_32_glu"},
-        {"salvo_gemm_halves_64", "salvo_gemm_halves_64_glu"},
-        {"salvo_gemm_halves_128", "salvo_gemm_halves_128_glu"},
-    };
     const bool glu = gemm->glu != ACTIVATION_NONE;
     const uint32_t blocks = gemm_blocks(gemm, glu ? GEMM_HALVES_ROWS / 2 : GEMM_HALVES_ROWS);
     struct gemm_division best = {.cost = UINT32_MAX};
-    for (uint32_t size = 0; size < sizeof names / sizeof *names; size++) {
+    for (uint32_t size = 0; size < GEMM_HALVES_SIZES; size++) {
         const struct gemm_division division = divide_gemm(gemm, blocks, capacity, size, room);
         if (division.cost < best.cost)
             best = division;
         if ((uint32_t)GEMM_FEW_TOKENS << size >= capacity)
             break;
     }
-    gemm->splits = best.splits;
-    gemm->stages = best.stages;
-    return (struct cuda_launch){names[best.size][glu],
-        divide_up(capacity, (uint32_t)GEMM_FEW_TOKENS << best.size) * best.splits, blocks,
-        GEMM_HALVES_THREADS, best.bytes};
+    return best;
 }
 
-/* Whether gemm_thin.cu computes it. Gate and up in F16 are read as fast by gemm_halves.cu. */
-static bool is_thin(const struct cuda_gemm *gemm, uint32_t capacity)
+struct cuda_launch cuda_gemm_halves_launch(
+    struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
 {
-    const bool is_float_glu = gemm->glu != ACTIVATION_NONE && gemm->matmuls[0].matrix.type == TYPE_F16;
-    return capacity <= GEMM_FEW_TOKENS && !is_float_glu;
-}
-
-/* As many warps a block, of 4 to GEMM_THIN_WARPS, as make GEMM_THIN_WARPS for each multiprocessor: then most
- * blocks run at once, though a multiprocessor only has room for whole ones. Fewer, if no warp then has more
- * parts. Blocks of 32 rows read the inputs half as often as those of 16, where there are blocks enough. */
-static struct cuda_launch gemm_thin_launch(const struct cuda_gemm *gemm, const struct cuda_room *room)
-{
-    const bool glu = gemm->glu != ACTIVATION_NONE,
-               wide = !glu && gemm_blocks(gemm, 16) > GEMM_THIN_WARPS / 2 * room->multiprocessors;
-    const uint32_t parts = gemm->matmuls[0].matrix.parts, rows = wide ? 32 : 16,
-                   blocks = gemm_blocks(gemm, rows), least = GEMM_THIN_WARPS / 4;
-    uint32_t most = GEMM_THIN_WARPS;
-    while (most > least && most * blocks > GEMM_THIN_WARPS * room->multiprocessors)
-        most--;
-    const uint32_t warps = divide_up(parts, divide_up(parts, most));
-    return (struct cuda_launch){
-        .kernel = glu    ? "salvo_gemm_thin_16_glu"
-                  : wide ? "salvo_gemm_thin_32"
-                         : "salvo_gemm_thin_16",
-        .grid_x = blocks,
-        .grid_y = 1,
-        .threads = warps * 32,
-        .shared_bytes = warps * (glu ? 2 : 1) * GEMM_FEW_TOKENS * (rows + 4) * (uint32_t)sizeof(float),
+    static const char *const names[GEMM_HALVES_SIZES][2] = {
+        {"salvo_gemm_halves_16", "salvo_gemm_halves_16_glu"},
+        {"salvo_gemm_halves_32", "salvo_gemm_halves_32_glu"},
+        {"salvo_gemm_halves_64", "salvo_gemm_halves_64_glu"},
+        {"salvo_gemm_halves_128", "salvo_gemm_halves_128_glu"},
     };
+    const bool glu = gemm->glu != ACTIVATION_NONE;
+    const struct gemm_division division = divide_gemm_halves(gemm, capacity, room);
+    gemm->splits = division.splits;
+    gemm->stages = division.stages;
+    return (struct cuda_launch){names[division.size][glu],
+        divide_up(capacity, (uint32_t)GEMM_FEW_TOKENS << division.size) * division.splits,
+        gemm_blocks(gemm, glu ? GEMM_HALVES_ROWS / 2 : GEMM_HALVES_ROWS), GEMM_HALVES_THREADS,
+        division.bytes};
+}
+
+/* The grid of gemm_thin.cu, and its time in units of 0.1 us. */
+struct thin_division {
+    uint32_t rows, blocks, token_blocks, warps, cost;
+};
+
+/* Blocks of 32 rows read the inputs half as often as those of 16, where there are blocks enough. A
+ * multiprocessor has room for GEMM_THIN_WARPS warps, and only for whole blocks: fewer warps with more parts
+ * each may need fewer waves of blocks. */
+static struct thin_division divide_gemm_thin(
+    const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
+{
+    const bool glu = gemm->glu != ACTIVATION_NONE;
+    const uint32_t token_blocks = divide_up(capacity, GEMM_FEW_TOKENS), parts = gemm->matmuls[0].matrix.parts,
+                   multiprocessors = room->multiprocessors;
+    const bool wide = !glu && gemm_blocks(gemm, 16) * token_blocks > GEMM_THIN_WARPS / 2 * multiprocessors;
+    struct thin_division best = {.rows = wide ? 32 : 16, .token_blocks = token_blocks, .cost = UINT32_MAX};
+    best.blocks = gemm_blocks(gemm, best.rows);
+    /* Measured on an H200: the beginning and the end of a block, and its parts, among those of the blocks
+     * beside it, in units of 0.01 us. */
+    const uint32_t ends = glu ? 280 : 220, part = glu ? 20 : wide ? 18 : 9, all = best.blocks * token_blocks;
+    for (uint32_t most = GEMM_THIN_WARPS; most >= GEMM_THIN_WARPS / 4; most--) {
+        const uint32_t each = divide_up(parts, most), warps = divide_up(parts, each),
+                       at_once = GEMM_THIN_WARPS / warps, waves = divide_up(all, at_once * multiprocessors),
+                       beside = waves > 1 ? at_once : divide_up(all, multiprocessors),
+                       cost = waves * (ends + 10 * each + part * beside * parts) / 10;
+        if (cost < best.cost) {
+            best.cost = cost;
+            best.warps = warps;
+        }
+    }
+    return best;
+}
+
+struct cuda_launch cuda_gemm_thin_launch(
+    const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
+{
+    const bool glu = gemm->glu != ACTIVATION_NONE;
+    const struct thin_division division = divide_gemm_thin(gemm, capacity, room);
+    return (struct cuda_launch){
+        .kernel = glu                   ? "salvo_gemm_thin_16_glu"
+                  : division.rows == 32 ? "salvo_gemm_thin_32"
+                                        : "salvo_gemm_thin_16",
+        .grid_x = division.blocks,
+        .grid_y = division.token_blocks,
+        .threads = division.warps * 32,
+        .shared_bytes =
+            division.warps * (glu ? 2 : 1) * GEMM_FEW_TOKENS * (division.rows + 4) * (uint32_t)sizeof(float),
+    };
+}
+
+/* Whether gemm_thin.cu computes a matmul of grouped halves. Each block of tokens unpacks the weights again,
+ * which takes longest with K-quants. Weights in F16 take more registers than it has for two parts: it gets
+ * them for one block of tokens only, and no gate and up, which gemm_halves.cu reads as fast. */
+static bool is_thin(const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
+{
+    const uint32_t type = gemm->matmuls[0].matrix.type;
+    const bool few = capacity <= GEMM_FEW_TOKENS,
+               is_k_quant = tensor_type_info((enum tensor_type)type)->block_elements == 256;
+    if (type == TYPE_F16)
+        return few && gemm->glu == ACTIVATION_NONE;
+    if (is_k_quant && capacity > GEMM_MANY_TOKENS)
+        return false;
+    return few || divide_gemm_thin(gemm, capacity, room).cost < divide_gemm_halves(gemm, capacity, room).cost;
 }
 
 struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room)
 {
-    if (gemm->inputs[0].grouped && is_thin(gemm, capacity))
-        return gemm_thin_launch(gemm, room);
     if (gemm->inputs[0].grouped)
-        return gemm_halves_launch(gemm, capacity, room);
+        return is_thin(gemm, capacity, room) ? cuda_gemm_thin_launch(gemm, capacity, room)
+                                             : cuda_gemm_halves_launch(gemm, capacity, room);
 #define SIZES(kind)                                                       \
     {                                                                     \
         {"salvo_gemm_" kind "_few", "salvo_gemm_" kind "_few_glu"},       \
@@ -367,11 +410,13 @@ static uint32_t flash_padded(const struct cuda_attend *attend)
 static void flash_halves_shared(
     struct cuda_flash *flash, const struct cuda_room *room, struct cuda_launch *launch)
 {
-    const uint32_t slot_bytes = launch->threads / 32 * FLASH_KEYS * flash_padded(&flash->attend) * 2 * 2,
-                   at_once = room->shared_bytes / (2 * slot_bytes) * room->multiprocessors;
+    const uint32_t padded = flash_padded(&flash->attend),
+                   slot_bytes = launch->threads / 32 * FLASH_KEYS * padded * 2 * 2,
+                   queries = flash->attend.appends ? FLASH_SHARED_QUERIES(padded) : 0,
+                   at_once = room->shared_bytes / (queries + 2 * slot_bytes) * room->multiprocessors;
     const bool one = flash->attend.appends && launch->grid_x * launch->grid_y > at_once;
     flash->slots = one ? 1 : 2;
-    launch->shared_bytes = flash->slots * slot_bytes;
+    launch->shared_bytes = queries + flash->slots * slot_bytes;
 }
 
 /* flash->splits becomes the largest power of two with which all blocks run at once. */

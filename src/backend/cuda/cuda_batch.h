@@ -73,6 +73,7 @@ enum {
      * are copied to a ring of stages in shared memory; a cluster of blocks may divide the columns. */
     GEMM_HALVES_ROWS = 128,
     GEMM_HALVES_THREADS = 384,
+    GEMM_HALVES_SIZES = 4,       /* blocks of GEMM_FEW_TOKENS tokens, of twice as many, ... */
     GEMM_HALVES_MOST_BLOCKS = 8, /* of a cluster */
     GEMM_HALVES_LEAST_STAGES = 3,
     GEMM_HALVES_MOST_STAGES = 8,
@@ -124,6 +125,9 @@ enum {
     WKV7_CHUNKS_SHARED = WKV7_CHUNK_STAGES * (WKV7_CHUNK_BYTES + 4 * WKV7_TOKENS * WKV7_CHUNK_VALUES) +
                          2 * 2 * 4 * 4 * WKV7_TOKENS * WKV7_CHUNK_VALUES,
 };
+
+/* Bytes of shared memory of the queries of a block of salvo_flash_append_*: two halves each, and a float. */
+#define FLASH_SHARED_QUERIES(head_dim) (FLASH_QUERIES * (head_dim)*2 * 2 + 128)
 
 /*
  * Rounded rows, inputs of matmuls. Columns are the matrix's, rounded up to CUDA_TILE_COLUMNS, with zeros
@@ -282,6 +286,11 @@ struct cuda_launch cuda_wkv7_inputs_launch(const struct cuda_wkv7_inputs *inputs
 struct cuda_launch cuda_wkv7_results_launch(const struct cuda_wkv7_results *results, uint32_t capacity);
 /* Sets gemm->splits and gemm->stages. */
 struct cuda_launch cuda_gemm_launch(struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
+/* The two that it chooses from if inputs are grouped. */
+struct cuda_launch cuda_gemm_halves_launch(
+    struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
+struct cuda_launch cuda_gemm_thin_launch(
+    const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
 /* Sets flash->slots, and flash->splits to 1. */
 struct cuda_launch cuda_flash_launch(
     struct cuda_flash *flash, uint32_t capacity, uint32_t slots, const struct cuda_room *room);

@@ -69,40 +69,76 @@ template <int DIM> KERNEL_INLINE uint32_t clear_bad_values(uint8_t *values)
 
 /* ---- A step ---- */
 
+/* Scores of eight keys are begun at zero. */
+KERNEL_INLINE void clear_scores(float (&scores)[4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        scores[i] = 0;
+}
+
+/* Scores of the keys `j` by 32 columns of queries, the kth. */
+template <int DIM>
+KERNEL_INLINE void add_scores(
+    uint8_t *keys, int j, int k, const uint32_t (*high)[4], const uint32_t (*low)[4], float (&scores)[4])
+{
+    const uint32_t lane = threadIdx.x % 32;
+    uint32_t b[4];
+    load_matrices(chunk_at<DIM>(keys, j * 8 + lane % 8, k * 4 + lane / 8), b);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        multiply_halves(low[i][0], low[i][1], low[i][2], low[i][3], b[i * 2], b[i * 2 + 1], scores);
+        multiply_halves(high[i][0], high[i][1], high[i][2], high[i][3], b[i * 2], b[i * 2 + 1], scores);
+    }
+}
+
+/* Queries in registers. */
 template <int DIM>
 KERNEL_INLINE void find_scores(uint8_t *keys, const flash_queries<DIM> &q, float (&scores)[FLASH_KEYS / 8][4])
 {
-    const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (int j = 0; j < FLASH_KEYS / 8; j++) {
+        clear_scores(scores[j]);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            scores[j][i] = 0;
+        for (int k = 0; k < DIM / 32; k++)
+            add_scores<DIM>(keys, j, k, q.high + 2 * k, q.low + 2 * k, scores[j]);
+    }
+}
+
+/* Queries in shared memory. */
+template <int DIM>
+KERNEL_INLINE void find_scores(uint8_t *keys, shared_queries<DIM> &q, float (&scores)[FLASH_KEYS / 8][4])
+{
 #pragma unroll
-        for (int k = 0; k < DIM / 32; k++) {
-            uint32_t b[4];
-            load_matrices(chunk_at<DIM>(keys, j * 8 + lane % 8, k * 4 + lane / 8), b);
+    for (int j = 0; j < FLASH_KEYS / 8; j++)
+        clear_scores(scores[j]);
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const uint32_t(&low)[4] = q.low[k * 2 + i], (&high)[4] = q.high[k * 2 + i];
-                multiply_halves(low[0], low[1], low[2], low[3], b[i * 2], b[i * 2 + 1], scores[j]);
-                multiply_halves(high[0], high[1], high[2], high[3], b[i * 2], b[i * 2 + 1], scores[j]);
-            }
-        }
+    for (int k = 0; k < DIM / 32; k++) {
+        uint32_t high[2][4], low[2][4];
+        q.read(2 * k, high[0], low[0]);
+        q.read(2 * k + 1, high[1], low[1]);
+#pragma unroll
+        for (int j = 0; j < FLASH_KEYS / 8; j++)
+            add_scores<DIM>(keys, j, k, high, low, scores[j]);
     }
 }
 
 template <int DIM>
 KERNEL_INLINE void add_values(
-    uint8_t *values, const float (&weights)[FLASH_KEYS / 8][4], flash_sums<DIM> &sums)
+    uint8_t *values, const float (&weights)[FLASH_KEYS / 8][4], bool both, flash_sums<DIM> &sums)
 {
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (int t = 0; t < FLASH_KEYS / 16; t++) {
-        cut_pair a[4];
+        cut_pair a[4] = {};
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            a[i] = cut(weights[t * 2 + i / 2][i % 2 * 2], weights[t * 2 + i / 2][i % 2 * 2 + 1]);
+        for (int row = 0; row < 2; row++) {
+            if (row == 1 && !both)
+                break;
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                a[2 * i + row] = cut(weights[t * 2 + i][row * 2], weights[t * 2 + i][row * 2 + 1]);
+        }
 #pragma unroll
         for (int j = 0; j < DIM / 8; j += 2) {
             uint32_t b[4];
@@ -126,11 +162,13 @@ template <int DIM> struct flash_left {
     float maximum[FLASH_QUERIES], sum[FLASH_QUERIES];
 };
 
-template <int DIM> KERNEL_INLINE void leave(flash_sums<DIM> &sums, flash_left<DIM> &left)
+template <int DIM> KERNEL_INLINE void leave(flash_sums<DIM> &sums, bool both, flash_left<DIM> &left)
 {
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (int row = 0; row < 2; row++) {
+        if (row == 1 && !both)
+            break;
         const uint32_t query = lane / 4 + row * 8;
         sums.sum[row] += __shfl_xor_sync(~0u, sums.sum[row], 1);
         sums.sum[row] += __shfl_xor_sync(~0u, sums.sum[row], 2);
@@ -256,7 +294,9 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
     constexpr uint32_t tile_bytes = FLASH_KEYS * DIM * 2, slot_bytes = 2 * tile_bytes;
     static_assert(sizeof(flash_left<DIM>) <= slot_bytes, "results of warps lie where keys and values were");
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_bytes = flash.slots * slot_bytes;
-    uint8_t *tiles = shared + warp * warp_bytes; /* [slots][keys, values] */
+    shared_queries<DIM> &block_queries = *(shared_queries<DIM> *)shared; /* APPENDS */
+    uint8_t *const slots = shared + (APPENDS ? sizeof(shared_queries<DIM>) : 0),
+                   *tiles = slots + warp * warp_bytes; /* [slots][keys, values] */
     flash_block block;
     const flash_angles angles(machine);
     const flash_step step_place = find_flash_step(machine);
@@ -280,26 +320,44 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
         if (number < end_step)
             fetch_keys<DIM, APPENDS>(attend, block, number, keys, keys + tile_bytes);
     };
-    if (APPENDS && !is_idle)
-        fetch(step, 0);
-    wait_for_last_launch();
-    if (is_idle)
+    if (is_idle) {
+        wait_for_last_launch();
         return;
-    if (!APPENDS)
-        fetch(step, 0);
-
+    }
     const uint32_t first_position = block.run_first + block.first_query / block.each,
                    last_begin = first_seen(attend.window, block.end - 1);
+    /* In steps of few tokens: few queries leave the rows g + 8 of products empty, and those of one token see
+     * all keys that are loaded. */
+    const bool both = !APPENDS || block.count > FLASH_QUERIES / 2,
+               one_token = APPENDS && first_position + 1 == block.end;
     const flash_query queries[2] = {
         find_query(attend, block, lane / 4), find_query(attend, block, lane / 4 + 8)};
+    const auto add_fresh = [&](uint32_t number, uint32_t slot) {
+        uint8_t *keys = tiles + slot * slot_bytes;
+        if (APPENDS && number < end_step)
+            add_fresh_keys<DIM>(attend, angles, block, number, keys, keys + tile_bytes);
+    };
     flash_queries<DIM> q;
     flash_sums<DIM> sums = {};
     sums.maximum[0] = sums.maximum[1] = -__int_as_float(0x7f800000);
-    copy_commit();
-    if constexpr (APPENDS)
-        load_queries(attend, queries, q, query_rotation{angles, attend.rope_q, attend.halves != 0});
-    else
+    if constexpr (APPENDS) {
+        static_assert(WARPS * 4 == FLASH_QUERIES, "eight threads load a query");
+        const uint32_t own = threadIdx.x / 8;
+        query_columns<DIM> columns(attend, angles, find_query(attend, block, own));
+        fetch(step, 0);
+        wait_for_last_launch();
+        copy_commit();
+        columns.load();
+        add_fresh(step, 0);
+        columns.store(attend.scale, own, block_queries);
+        __syncthreads();
+        block_queries.read_units(q.unit);
+    } else {
+        wait_for_last_launch();
+        fetch(step, 0);
+        copy_commit();
         load_queries(attend, queries, q);
+    }
     const bool loads_ahead = flash.slots > 1;
     uint32_t slot = 0;
 #pragma unroll 1
@@ -308,8 +366,6 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
         if (loads_ahead)
             fetch(step + step_distance, slot ^ 1);
         copy_commit();
-        if (APPENDS)
-            add_fresh_keys<DIM>(attend, angles, block, step, keys, values);
         if (loads_ahead)
             copy_wait<1>();
         else
@@ -317,26 +373,33 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
         __syncwarp();
         const uint32_t first = step * FLASH_KEYS;
         const bool seen_by_all = first + FLASH_KEYS <= first_position + 1 && first >= last_begin;
-        const uint32_t bad[1] = {seen_by_all ? 0 : clear_bad_values<DIM>(values)};
+        const uint32_t bad[1] = {seen_by_all || one_token ? 0 : clear_bad_values<DIM>(values)};
         __syncwarp();
         float scores[FLASH_KEYS / 8][4];
-        find_scores(keys, q, scores);
-        weigh<DIM, FLASH_KEYS>(attend.cap, queries, q.unit, first, bad, seen_by_all, scores, sums);
-        add_values(values, scores, sums);
+        if constexpr (APPENDS)
+            find_scores(keys, block_queries, scores);
+        else
+            find_scores(keys, q, scores);
+        if (both)
+            weigh<DIM, FLASH_KEYS>(attend.cap, queries, q.unit, first, bad, seen_by_all, scores, sums);
+        else
+            weigh<DIM, FLASH_KEYS, 1>(attend.cap, queries, q.unit, first, bad, seen_by_all, scores, sums);
+        add_values(values, scores, both, sums);
         __syncwarp();
         if (loads_ahead)
             slot ^= 1;
         else
             fetch(step + step_distance, 0);
+        add_fresh(step + step_distance, slot);
     }
     copy_wait<0>();
     __syncwarp();
-    leave(sums, *(flash_left<DIM> *)tiles);
+    leave(sums, both, *(flash_left<DIM> *)tiles);
     if (APPENDS && team.blocks > 1) {
-        merge_team<DIM, WARPS>(flash, block, team, min(steps, step_distance), shared, warp_bytes);
+        merge_team<DIM, WARPS>(flash, block, team, min(steps, step_distance), slots, warp_bytes);
     } else {
         __syncthreads();
-        merge<DIM, WARPS>(flash, block, shared, warp_bytes);
+        merge<DIM, WARPS>(flash, block, slots, warp_bytes);
     }
 }
 

@@ -32,37 +32,125 @@ struct flash_angles {
     }
 };
 
-/* For load_queries: a thread has columns 8i + 2 (lane % 4) and the next one of each query. */
-struct query_rotation {
-    const flash_angles &angles;
-    uint32_t rope;
-    bool halves;
+/* Four pairs through a rope: (left, right) if `halves`, else neighbours. */
+KERNEL_INLINE void rotate_four(float4 &left, float4 &right, float4 cosines, float4 sines, bool halves)
+{
+    if (halves) {
+        rotate_pair(left.x, right.x, cosines.x, sines.x);
+        rotate_pair(left.y, right.y, cosines.y, sines.y);
+        rotate_pair(left.z, right.z, cosines.z, sines.z);
+        rotate_pair(left.w, right.w, cosines.w, sines.w);
+    } else {
+        rotate_pair(left.x, left.y, cosines.x, sines.x);
+        rotate_pair(left.z, left.w, cosines.y, sines.y);
+        rotate_pair(right.x, right.y, cosines.z, sines.z);
+        rotate_pair(right.z, right.w, cosines.w, sines.w);
+    }
+}
 
-    template <int PARTS>
-    KERNEL_INLINE void rotate(const flash_query (&queries)[2], float2 (&parts)[PARTS][2]) const
+/* The queries of a block, as chunk_at places them. */
+template <int DIM> struct shared_queries {
+    alignas(128) uint8_t high[FLASH_QUERIES * DIM * 2], low[FLASH_QUERIES * DIM * 2];
+    float unit[FLASH_QUERIES];
+
+    /* Fragments of 16 columns, by a warp. */
+    KERNEL_INLINE void read(int k, uint32_t (&high_words)[4], uint32_t (&low_words)[4])
     {
-        const uint32_t own = threadIdx.x % 4;
+        const uint32_t lane = threadIdx.x % 32;
+        load_matrices(chunk_at<DIM>(high, lane % 16, 2 * k + lane / 16), high_words);
+        load_matrices(chunk_at<DIM>(low, lane % 16, 2 * k + lane / 16), low_words);
+    }
+
+    KERNEL_INLINE void read_units(float (&out)[2]) const
+    {
+        out[0] = unit[threadIdx.x % 32 / 4];
+        out[1] = unit[threadIdx.x % 32 / 4 + 8];
+    }
+};
+static_assert(sizeof(shared_queries<64>) == FLASH_SHARED_QUERIES(64), "as the host counts them");
+
+/* A query of a block, by the eight threads with its number: each has two fours of columns, or four. All
+ * queries are loaded once, not by each warp: in a step of few tokens a block lasts as long as the
+ * instructions of one warp. */
+template <int DIM> struct query_columns {
+    static constexpr uint32_t units = DIM / 64; /* pairs of fours of a thread */
+    const bool on, halves;
+    const float *q, *cosine, *sine; /* of this thread's first unit */
+    float4 left[units], right[units], cosines[units], sines[units];
+
+    KERNEL_INLINE query_columns(
+        const cuda_attend &attend, const flash_angles &angles, const flash_query &query)
+        : on(query.on), halves(attend.halves != 0),
+          q((const float *)attend.q + query.at + left_column(0, halves))
+    {
+        const uint64_t angle = angles.at(query.row, attend.rope_q) + threadIdx.x % 8 * 4;
+        cosine = angles.cosines + angle;
+        sine = angles.sines + angle;
+    }
+
+    /* The first column of the left four of unit i, and the distance to the right four. */
+    static KERNEL_INLINE uint32_t left_column(uint32_t i, bool halves)
+    {
+        return (threadIdx.x % 8 + 8 * i) * (halves ? 4 : 8);
+    }
+    static KERNEL_INLINE uint32_t to_right(bool halves) { return halves ? DIM / 2 : 4; }
+
+    KERNEL_INLINE void load()
+    {
 #pragma unroll
-        for (int row = 0; row < 2; row++) {
-            if (!queries[row].on)
-                continue;
-            const uint64_t at = angles.at(queries[row].row, rope);
-            const float *cosines = angles.cosines + at, *sines = angles.sines + at;
-            if (halves) {
-#pragma unroll
-                for (int i = 0; i < PARTS / 2; i++) {
-                    const float2 c = __ldcg((const float2 *)(cosines + i * 8 + own * 2)),
-                                 s = __ldcg((const float2 *)(sines + i * 8 + own * 2));
-                    rotate_pair(parts[i][row].x, parts[i + PARTS / 2][row].x, c.x, s.x);
-                    rotate_pair(parts[i][row].y, parts[i + PARTS / 2][row].y, c.y, s.y);
-                }
-            } else {
-#pragma unroll
-                for (int i = 0; i < PARTS; i++)
-                    rotate_pair(parts[i][row].x, parts[i][row].y, __ldcg(cosines + i * 4 + own),
-                        __ldcg(sines + i * 4 + own));
+        for (uint32_t i = 0; i < units; i++) {
+            left[i] = right[i] = cosines[i] = sines[i] = make_float4(0, 0, 0, 0);
+            if (on) {
+                const float *own = q + i * (halves ? 32 : 64);
+                left[i] = __ldcg((const float4 *)own);
+                right[i] = __ldcg((const float4 *)(own + to_right(halves)));
+                cosines[i] = __ldcg((const float4 *)(cosine + 32 * i));
+                sines[i] = __ldcg((const float4 *)(sine + 32 * i));
             }
         }
+    }
+
+    /* As load_queries does. */
+    KERNEL_INLINE void store(float scale, uint32_t query, shared_queries<DIM> &out)
+    {
+        float largest = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < units; i++) {
+            rotate_four(left[i], right[i], cosines[i], sines[i], halves);
+            largest = fmaxf(largest, fmaxf(scale_four(left[i], scale), scale_four(right[i], scale)));
+        }
+#pragma unroll
+        for (int distance = 1; distance < 8; distance *= 2)
+            largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, distance));
+        const float factor = query_factor(largest);
+        if (threadIdx.x % 8 == 0)
+            out.unit[query] = 1 / factor;
+#pragma unroll
+        for (uint32_t i = 0; i < units; i++) {
+            store_four(left[i], factor, query, left_column(i, halves), out);
+            store_four(right[i], factor, query, left_column(i, halves) + to_right(halves), out);
+        }
+    }
+
+  private:
+    /* The largest magnitude afterwards. */
+    static KERNEL_INLINE float scale_four(float4 &x, float scale)
+    {
+        x.x *= scale;
+        x.y *= scale;
+        x.z *= scale;
+        x.w *= scale;
+        return fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
+    }
+
+    static KERNEL_INLINE void store_four(
+        float4 x, float factor, uint32_t query, uint32_t column, shared_queries<DIM> &out)
+    {
+        const cut_pair first = cut(x.x * factor, x.y * factor), second = cut(x.z * factor, x.w * factor);
+        *(uint2 *)(chunk_at<DIM>(out.high, query, column / 8) + column % 8 * 2) =
+            make_uint2(first.high, second.high);
+        *(uint2 *)(chunk_at<DIM>(out.low, query, column / 8) + column % 8 * 2) =
+            make_uint2(first.low, second.low);
     }
 };
 

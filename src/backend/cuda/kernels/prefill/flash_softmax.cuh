@@ -57,14 +57,9 @@ KERNEL_INLINE float query_factor(float largest)
     return exponent == 255 || largest == 0 ? 1 : __uint_as_float(min(263 - exponent, 253u) << 23);
 }
 
-/* No rope: queries were rotated before. */
-struct no_rotation {
-    template <int PARTS> KERNEL_INLINE void rotate(const flash_query (&)[2], float2 (&)[PARTS][2]) const {}
-};
-
-template <int DIM, class ROTATION = no_rotation>
-KERNEL_INLINE void load_queries(const cuda_attend &attend, const flash_query (&queries)[2],
-    flash_queries<DIM> &out, const ROTATION &rotation = {})
+template <int DIM>
+KERNEL_INLINE void load_queries(
+    const cuda_attend &attend, const flash_query (&queries)[2], flash_queries<DIM> &out)
 {
     const uint32_t column = threadIdx.x % 4 * 2;
     float2 parts[DIM / 8][2]; /* [eight columns][row] */
@@ -79,7 +74,6 @@ KERNEL_INLINE void load_queries(const cuda_attend &attend, const flash_query (&q
                     __ldcg((const float2 *)((const float *)attend.q + queries[row].at + i * 8 + column));
         }
     }
-    rotation.rotate(queries, parts);
 #pragma unroll
     for (int i = 0; i < DIM / 8; i++) {
 #pragma unroll
@@ -142,8 +136,9 @@ KERNEL_INLINE void spoil_scores(const uint32_t (&bad)[KEYS / 32], float (&scores
     }
 }
 
-/* Scores become weights, NaN for keys that are `bad`; what was added up before is put in proportion. */
-template <int DIM, int KEYS>
+/* Scores become weights, NaN for keys that are `bad`; what was added up before is put in proportion. With one
+ * of the ROWS, those of rows g + 8 are left as they are. */
+template <int DIM, int KEYS, int ROWS = 2>
 KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float (&unit)[2], uint32_t first,
     const uint32_t (&bad)[KEYS / 32], bool seen_by_all, float (&scores)[KEYS / 8][4], flash_sums<DIM> &sums)
 {
@@ -156,7 +151,7 @@ KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 2 * ROWS; i++) {
             const uint32_t position = first + j * 8 + column + i % 2;
             const flash_query &query = queries[i / 2];
             const bool seen = seen_by_all || (position >= query.first && position <= query.position);
@@ -172,11 +167,11 @@ KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 2 * ROWS; i++)
             maximum[i / 2] = fmaxf(maximum[i / 2], scores[j][i]);
     }
 #pragma unroll
-    for (int row = 0; row < 2; row++) {
+    for (int row = 0; row < ROWS; row++) {
         maximum[row] = fmaxf(maximum[row], __shfl_xor_sync(~0u, maximum[row], 1));
         maximum[row] = fmaxf(maximum[row], __shfl_xor_sync(~0u, maximum[row], 2));
         base[row] = maximum[row] == -infinity ? 0 : maximum[row]; /* nothing seen yet */
@@ -187,7 +182,7 @@ KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 2 * ROWS; i++) {
             scores[j][i] = exp2f(fmaf(scores[j][i] - base[i / 2], LOG2_E, WEIGHT_SHIFT));
             sums.sum[i / 2] += scores[j][i];
         }
@@ -195,7 +190,7 @@ KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float
 #pragma unroll
     for (int j = 0; j < DIM / 8; j++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 2 * ROWS; i++)
             sums.output[j][i] *= factor[i / 2];
     }
 }

@@ -200,20 +200,16 @@ template <class LAYOUT, int MATRICES>
 KERNEL_INLINE void finish_cluster(const cuda_gemm &gemm, const gemm_block &block, uint32_t first_token,
     uint32_t live, uint32_t split, uint32_t splits, const float *place)
 {
-    const bool rounds_bytes = gemm.rounded.values && gemm.rounded.rounding == ROUNDING_Q8;
 #pragma unroll 1
     for (uint32_t first = 0; first < live; first += LAYOUT::tokens) {
         const uint32_t some = min(live - first, (uint32_t)LAYOUT::tokens);
         gemm_finish<MATRICES, LAYOUT::tokens, LAYOUT::rows> finish(
             gemm, block, first_token + first, some, split, splits, multiplying_warps * 32);
-        const uint64_t early =
-            rounds_bytes ? early_tokens<LAYOUT::tokens>(gemm, first_token + first, some, threadIdx.x % 32)
-                         : 0;
         if (first == 0 && splits > 1) /* loads of addends are in flight */
             meet_cluster(splits);
         else if (first == 0)
             sync_threads<multiplying_warps * 32>();
-        finish.run(first_token + first, cluster_sums<LAYOUT::tokens, LAYOUT::rows>{place, splits}, early);
+        finish.run(first_token + first, cluster_sums<LAYOUT::tokens, LAYOUT::rows>{place, splits}, 0);
         place += LAYOUT::sums;
     }
 }

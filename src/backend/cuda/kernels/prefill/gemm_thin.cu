@@ -1,14 +1,14 @@
 /*
- * Matmuls of halves for up to 16 tokens, on devices with kernels for warpgroups. Inputs have the layout that
- * gemm_halves.cu reads. With so few tokens, a launch takes its latency and the time of reading the weights,
- * if enough loads are in flight.
+ * Matmuls of halves for few tokens or small matrices, on devices with kernels for warpgroups. Inputs have the
+ * layout that gemm_halves.cu reads. Such a launch takes its latency and the time of reading the weights, if
+ * enough loads are in flight. A block has GEMM_FEW_TOKENS tokens, by y of the grid.
  *
  *   salvo_gemm_thin_16, salvo_gemm_thin_16_glu    a block has 16 rows of each matrix
  *   salvo_gemm_thin_32                            32 rows
  *
  * The warps of a block divide the columns: warp w has parts w, w + warps, ... Weights go from memory to
- * registers; a warp requests those of its first part before it waits for the last launch. Each block reads
- * all inputs, from the L2 cache. The warps of a block meet once, to add their sums.
+ * registers; a warp requests those of its first part before it waits for the last launch. Each block
+ * reads the inputs of its tokens, from the L2 cache. The warps of a block meet once, to add their sums.
  */
 #include "backend/cuda/kernels/prefill/gemm.cuh"
 #include "backend/cuda/kernels/prefill/warpgroups.cuh"
@@ -68,7 +68,7 @@ KERNEL_INLINE void multiply_thin(
         sums[i] += part[i];
 }
 
-/* False: there are no tokens. */
+/* False: no token is live. */
 template <int TYPE, int MATRICES, int PAIRS>
 KERNEL_INLINE bool multiply_thin_rows(
     const cuda_gemm &gemm, const gemm_block &block, const cuda_step *step, float *place)
@@ -83,10 +83,12 @@ KERNEL_INLINE bool multiply_thin_rows(
     const cuda_packed_input &input = gemm.inputs[block.matmul];
     const thin_tiles<MATRICES, PAIRS> tiles(gemm, block);
     const uint32_t part_words = input.grouped / 8 * (CUDA_INPUT_GROUP_BYTES / 4);
-    const uint32_t *group = (const uint32_t *)input.values + (uint64_t)warp * part_words;
+    const uint32_t first_token = blockIdx.y * GEMM_FEW_TOKENS;
+    const uint32_t *group = (const uint32_t *)input.values + (uint64_t)warp * part_words +
+                            first_token / 8 * (CUDA_INPUT_GROUP_BYTES / 4);
     lane_codes<TYPE> codes[TILES], next[TILES];
     tiles.load(warp, lane, codes);
-    const uint32_t live = live_rows(step, gemm.rows, 0, GEMM_FEW_TOKENS);
+    const uint32_t live = live_rows(step, gemm.rows, first_token, GEMM_FEW_TOKENS);
     wait_for_last_launch();
     if (live == 0)
         return false;
@@ -152,13 +154,14 @@ KERNEL_INLINE void gemm_thin(const cuda_machine *machine, const cuda_gemm &gemm)
     float *place = (float *)shared;
     const cuda_step *step = (const cuda_step *)__ldg(&machine->step);
     const gemm_block block = find_gemm_block<ROWS>(gemm, blockIdx.x);
+    const uint32_t first_token = blockIdx.y * GEMM_FEW_TOKENS;
     invite_next_launch();
     if (!multiply_thin_any<MATRICES, PAIRS>(gemm, block, step, place))
         return;
-    const uint32_t live = live_rows(step, gemm.rows, 0, GEMM_FEW_TOKENS);
-    gemm_finish<MATRICES, GEMM_FEW_TOKENS, ROWS> finish(gemm, block, 0, live);
+    const uint32_t live = live_rows(step, gemm.rows, first_token, GEMM_FEW_TOKENS);
+    gemm_finish<MATRICES, GEMM_FEW_TOKENS, ROWS> finish(gemm, block, first_token, live);
     __syncthreads();
-    finish.run(0, blockDim.x / 32, place, 0); /* halves have one term */
+    finish.run(first_token, blockDim.x / 32, place, 0); /* halves have one term */
 }
 
 #define DEFINE_GEMM_THIN(name, matrices, pairs)                                   \
