@@ -138,7 +138,9 @@ struct emulated_registers {
 
 /* The factors of a product of 16 rows and 8 columns. Each element is converted once for all lanes. */
 template <class Number, unsigned DEPTH> struct emulated_factors {
-    Number a[16][DEPTH], b[DEPTH][8];
+    typedef Number columns __attribute__((vector_size(8 * sizeof(Number))));
+    Number a[16][DEPTH];
+    columns b[DEPTH];
 };
 
 /*
@@ -172,13 +174,11 @@ template <class Number, unsigned DEPTH, class Sum>
 inline void add_product(const emulated_factors<Number, DEPTH> &factors, Sum *const (&sums)[32])
 {
     for (unsigned row = 0; row < 16; row++) {
-        Number totals[8];
+        typename emulated_factors<Number, DEPTH>::columns totals;
         for (unsigned column = 0; column < 8; column++)
             totals[column] = sums[row % 8 * 4 + column / 2][row / 8 * 2 + column % 2];
-        for (unsigned k = 0; k < DEPTH; k++) {
-            for (unsigned column = 0; column < 8; column++)
-                totals[column] += factors.a[row][k] * factors.b[k][column];
-        }
+        for (unsigned k = 0; k < DEPTH; k++)
+            totals += factors.a[row][k] * factors.b[k];
         for (unsigned column = 0; column < 8; column++)
             sums[row % 8 * 4 + column / 2][row / 8 * 2 + column % 2] = (Sum)totals[column];
     }

@@ -72,7 +72,7 @@ def render_there(template, request, there=ENVIRONMENT):
 
 def render_here(tool, cases):
     """For each (template, request) (text, None, marks), or (None, the error, None)."""
-    data = b""
+    data = bytearray()
     for template, request in cases:
         for part in (template, request if isinstance(request, str) else json.dumps(request, ensure_ascii=False)):
             part = part.encode()

@@ -2,7 +2,7 @@
 
 Dequantising must agree with the Python package gguf bit for bit on random bytes and on awkward scales. Quantising a
 million Gaussian values must leave at most 1.01 times the RMS error of llama.cpp's quantiser, which the package
-xllamacpp carries.
+xllamacpp carries. For fewer values of other distributions the ratio is only printed.
 """
 import ctypes
 import glob
@@ -129,13 +129,13 @@ def main():
     chunk = find_llama()
     if chunk is None:
         sys.exit(77)
-    count = 1 << 20
+    few = 1 << 17
     check_quantize(chunk, {name: values.astype(np.float32) for name, values in {
-        "gauss": random.standard_normal(count),
-        "gauss/50": random.standard_normal(count) / 50,
-        "laplace": random.laplace(size=count),
-        "student": random.standard_t(4, count) / 50,
-        "uniform": random.random(count),
+        "gauss": random.standard_normal(1 << 20),
+        "gauss/50": random.standard_normal(few) / 50,
+        "laplace": random.laplace(size=few),
+        "student": random.standard_t(4, few) / 50,
+        "uniform": random.random(few),
     }.items()})
 
 

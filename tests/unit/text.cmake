@@ -9,3 +9,4 @@ set_tests_properties(test_text_tokenizer test_text_split PROPERTIES TIMEOUT 120)
 add_executable(text_tool text_tool.c)
 target_link_libraries(text_tool PRIVATE sized-text)
 salvo_python_test(test_text_llama test_text_llama.py $<TARGET_FILE:text_tool> 4000)
+set_tests_properties(test_text_llama PROPERTIES COST 40) # begins before shorter ones

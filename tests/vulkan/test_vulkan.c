@@ -25,24 +25,32 @@ static struct fixture open_on(const char *backend, const char *path, uint32_t se
 
 enum { SESSIONS = 3 };
 
-/* llama-tiny in F32, with a new session. The tests share one engine: where the device is a processor, opening
- * compiles shaders for seconds. */
-static struct fixture tiny;
+/* llama-tiny and rwkv7-mini in F32. The tests share an engine of each: where the device is a processor,
+ * opening compiles shaders for seconds. */
+static struct fixture tiny, recurrent;
+
+/* With a new session. */
+static void open_shared(struct fixture *fixture, const char *shape)
+{
+    if (!fixture->engine) {
+        *fixture = open_on("vulkan", made_model(shape, "F32"), SESSIONS);
+        return;
+    }
+    salvo_session_close(fixture->session);
+    ASSERT_OK(salvo_session_open(fixture->engine, &fixture->session));
+}
 
 static void open_tiny(void)
 {
-    if (!tiny.engine) {
-        tiny = open_on("vulkan", made_model("llama-tiny", "F32"), SESSIONS);
-        return;
-    }
-    salvo_session_close(tiny.session);
-    ASSERT_OK(salvo_session_open(tiny.engine, &tiny.session));
+    open_shared(&tiny, "llama-tiny");
 }
 
 static void nothing_is_reported_after_closing(void **state)
 {
     if (tiny.engine)
         fixture_close(&tiny);
+    if (recurrent.engine)
+        fixture_close(&recurrent);
     no_validation_messages(state);
 }
 
@@ -106,10 +114,9 @@ static void conversations_of_llama(void **state)
 static void conversations_of_rwkv7(void **state)
 {
     (void)state;
-    struct fixture vulkan = open_on("vulkan", made_model("rwkv7-mini", "F32"), 1);
-    check_workgroups(&vulkan);
-    check_conversations(&vulkan, "rwkv7-mini");
-    fixture_close(&vulkan);
+    open_shared(&recurrent, "rwkv7-mini");
+    check_workgroups(&recurrent);
+    check_conversations(&recurrent, "rwkv7-mini");
 }
 
 /* Several sessions in one step get what each gets alone on the CPU. */
@@ -188,16 +195,18 @@ static void masks_and_logprobs(void **state)
 static void mixtures_give_what_each_request_gets_alone(void **state)
 {
     (void)state;
-    static const char *const shapes[] = {"llama-tiny", "rwkv7-mini"};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        const char *path = made_model(shapes[i], "F32");
-        struct fixture fixture = open_on("vulkan", path, 3);
-        const struct schedule_report report = run_mixtures(path, &fixture, 3);
+    static const struct {
+        struct fixture *fixture;
+        const char *shape;
+    } models[] = {{&tiny, "llama-tiny"}, {&recurrent, "rwkv7-mini"}};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        open_shared(models[i].fixture, models[i].shape);
+        const struct schedule_report report =
+            run_mixtures(made_model(models[i].shape, "F32"), models[i].fixture, SESSIONS);
         assert_true(report.mixed_steps > 5);
         assert_true(report.idle_runs > 0);
         assert_true(report.cancelled > 0);
         assert_true(report.longer_runs > 5);
-        fixture_close(&fixture);
     }
 }
 
