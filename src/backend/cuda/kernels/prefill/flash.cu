@@ -69,15 +69,7 @@ template <int DIM> KERNEL_INLINE uint32_t clear_bad_values(uint8_t *values)
 
 /* ---- A step ---- */
 
-/* Scores of eight keys are begun at zero. */
-KERNEL_INLINE void clear_scores(float (&scores)[4])
-{
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        scores[i] = 0;
-}
-
-/* Scores of the keys `j` by 32 columns of queries, the kth. */
+/* Adds the scores of eight keys, the jth, by 32 columns of queries, the kth. */
 template <int DIM>
 KERNEL_INLINE void add_scores(
     uint8_t *keys, int j, int k, const uint32_t (*high)[4], const uint32_t (*low)[4], float (&scores)[4])
@@ -98,7 +90,6 @@ KERNEL_INLINE void find_scores(uint8_t *keys, const flash_queries<DIM> &q, float
 {
 #pragma unroll
     for (int j = 0; j < FLASH_KEYS / 8; j++) {
-        clear_scores(scores[j]);
 #pragma unroll
         for (int k = 0; k < DIM / 32; k++)
             add_scores<DIM>(keys, j, k, q.high + 2 * k, q.low + 2 * k, scores[j]);
@@ -109,9 +100,6 @@ KERNEL_INLINE void find_scores(uint8_t *keys, const flash_queries<DIM> &q, float
 template <int DIM>
 KERNEL_INLINE void find_scores(uint8_t *keys, shared_queries<DIM> &q, float (&scores)[FLASH_KEYS / 8][4])
 {
-#pragma unroll
-    for (int j = 0; j < FLASH_KEYS / 8; j++)
-        clear_scores(scores[j]);
 #pragma unroll
     for (int k = 0; k < DIM / 32; k++) {
         uint32_t high[2][4], low[2][4];
@@ -375,7 +363,7 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
         const bool seen_by_all = first + FLASH_KEYS <= first_position + 1 && first >= last_begin;
         const uint32_t bad[1] = {seen_by_all || one_token ? 0 : clear_bad_values<DIM>(values)};
         __syncwarp();
-        float scores[FLASH_KEYS / 8][4];
+        float scores[FLASH_KEYS / 8][4] = {};
         if constexpr (APPENDS)
             find_scores(keys, block_queries, scores);
         else
