@@ -455,6 +455,18 @@ inline void check_appends(checks &results)
             check({{{0, 5, 60}}, TYPE_F16, 2, 1, head_dim, 7, 0, 1, false});
             check({{{0, 20, 3}, {1, 31, 2}}, TYPE_F16, 40, 1, head_dim, 0, 0, 1, false});
             check({{{0, 30, 9}, {1, 0, 4}}, TYPE_F16, 3, 1, head_dim, 0, 0, 1, true});
+            /* Runs of one token in plans of more rows: all of them, and beside a prompt; one, five and eight
+             * queries of a KV head. */
+            std::vector<test_run> ones;
+            for (uint32_t i = 0; i < FLASH_ONE_ROWS; i++)
+                ones.push_back({i, (i * 37 + 300) % 310, 1});
+            check({ones, TYPE_F16, 4, 4, head_dim, 40, 0, 1, true});
+            check({{{0, 33, 1}, {1, 100, 9}, {2, 64, 1}, {3, 31, 1}, {4, 0, 5}}, TYPE_F16, 16, 2, head_dim, 0,
+                5, 2, false});
+            check({{{1, 129, 1}, {0, 32, 1}, {2, 250, 15}}, TYPE_F16, 5, 1, head_dim, 33, 0, 60, false});
+            ones[1].first = 1500;
+            ones[2].first = FLASH_LONG_CONTEXT;
+            check_in({ones, TYPE_F16, 3, 1, head_dim, 0, 0, 1, false}, split_room);
             /* Blocks that divide the keys: fewer steps than one block has warps, and more, and windows. */
             check_in({{{0, 127, 1}, {1, 128, 1}, {2, 1500, 1}, {3, 0, 1}}, TYPE_F16, 9, 3, head_dim, 0, 0, 1,
                          false},

@@ -452,6 +452,7 @@ struct cuda_launch cuda_flash_launch(
 {
     const struct cuda_attend *attend = &flash->attend;
     flash->splits = 1;
+    flash->ones = attend->appends && capacity > FLASH_ONE_ROWS;
     if (!attend->appends && is_wide_attention(attend, capacity, room))
         return wide_flash_launch(attend, capacity, slots);
     const uint32_t each = attend->heads / attend->kv_heads;

@@ -105,6 +105,7 @@ enum {
     FLASH_WIDE_SHARED = 2048 + 4 * 2 * 2 * FLASH_WIDE_STEP + FLASH_WIDE_QUERIES * (128 + 4) * 4, /* at most */
     FLASH_KEYS = 32,         /* that a warp takes at once */
     FLASH_APPEND_ROWS = 128, /* up to here ropes and the append are inside attention */
+    FLASH_ONE_ROWS = 16,     /* above, runs of one token have a path of their own there */
     FLASH_ANY_KEYS = 32,
     /* Blocks of salvo_flash_append_64 and _128 whose registers a multiprocessor has room for. */
     FLASH_APPEND_BLOCKS_64 = 4,
@@ -226,6 +227,8 @@ struct cuda_flash {
     struct cuda_packed_input rounded; /* values 0: it is not */
     uint32_t slots;  /* caches of halves: steps of keys and values that a warp has room for */
     uint32_t splits; /* of the keys; above 1: so many blocks, neighbours of x, are a cluster */
+    uint32_t ones;   /* with attend.appends: runs of one token have a path of their own */
+    uint32_t padding;
 };
 
 /* Matmuls of the same rounding, each with its input. With `glu`, an activation, there are two of the same
@@ -291,7 +294,7 @@ struct cuda_launch cuda_gemm_halves_launch(
     struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
 struct cuda_launch cuda_gemm_thin_launch(
     const struct cuda_gemm *gemm, uint32_t capacity, const struct cuda_room *room);
-/* Sets flash->slots, and flash->splits to 1. */
+/* Sets flash->slots and flash->ones, and flash->splits to 1. */
 struct cuda_launch cuda_flash_launch(
     struct cuda_flash *flash, uint32_t capacity, uint32_t slots, const struct cuda_room *room);
 /* Changes such a launch to one for long contexts, whose blocks divide the keys. False: there is none. */

@@ -6,7 +6,7 @@
  *   salvo_flash_f16_128_few(machine, flash)   the same with fewer warps, for devices with little shared
  * memory
  *   salvo_flash_append_64(machine, flash), _128   attend.appends: ropes and the append are inside; head_dim
- * is 64 or 128
+ * is 64 or 128. Runs of one token: flash_one.cuh
  *
  * Grid, threads and shared memory: cuda_flash_launch. The warps of a block have the same queries and take
  * steps of FLASH_KEYS keys in turn, each with a softmax of its own; in the end they are merged, in order. If
@@ -17,7 +17,7 @@
  * cache before this step begins, so with attend.appends the first of them are loaded before the wait for the
  * last launch.
  */
-#include "backend/cuda/kernels/prefill/flash_rotate.cuh"
+#include "backend/cuda/kernels/prefill/flash_one.cuh"
 #include "backend/cuda/kernels/prefill/flash_softmax.cuh"
 #include "backend/cuda/kernels/prefill/warpgroups.cuh"
 
@@ -310,6 +310,11 @@ KERNEL_INLINE void flash_f16(const cuda_machine *machine, const cuda_flash &flas
     };
     if (is_idle) {
         wait_for_last_launch();
+        return;
+    }
+    if (APPENDS && flash.ones && block.run_count == 1 && block.count == block.each &&
+        block.count <= ONE_QUERIES && team.blocks == 1) {
+        attend_one<DIM, WARPS>(flash, angles, block, shared);
         return;
     }
     const uint32_t first_position = block.run_first + block.first_query / block.each,

@@ -14,6 +14,7 @@ struct flash_block {
     uint32_t kv_head, each;      /* each: heads that share a KV head */
     uint32_t first_query, count; /* among the queries of the run; how many there are from the first on */
     uint32_t run_first, run_first_row; /* position and row of the run's first token */
+    uint32_t run_count;                /* its tokens */
     uint32_t begin, end;               /* positions that its queries see */
 };
 
@@ -38,15 +39,42 @@ KERNEL_INLINE flash_step find_flash_step(const cuda_machine *machine)
         __ldg(&machine->pages_per_slot)};
 }
 
+/* A run, and the queries that a block has of it. */
+KERNEL_INLINE void set_flash_block(const flash_step &step, const cuda_attend &attend, uint32_t run,
+    uint32_t first, uint32_t first_row, uint32_t run_count, uint32_t first_query, uint32_t count,
+    flash_block &out)
+{
+    const uint32_t each = attend.heads / attend.kv_heads;
+    const bool is_one = run_count == 1;
+    out.pages = step.pages + (uint64_t)run * step.pages_per_slot;
+    out.kv_head = blockIdx.y;
+    out.each = each;
+    out.first_query = first_query;
+    out.count = count;
+    out.run_first = first;
+    out.run_first_row = first_row;
+    out.run_count = run_count;
+    out.begin = first_seen(attend.window, is_one ? first : first + first_query / each);
+    out.end = (is_one ? first : first + (first_query + count - 1) / each) + 1;
+}
+
 /* Every warp finds its block's queries itself, 32 runs at a time; false if block number `block` has none.
  * Entries beyond the live runs are read as well, so that loads need not wait for the number of runs. */
 template <uint32_t QUERIES>
 KERNEL_INLINE bool find_flash_block(
     const flash_step &step, const cuda_attend &attend, uint32_t block, flash_block &out)
 {
-    const uint32_t lane = threadIdx.x % 32, run_count = __ldcg(&step.step->run_count);
+    const uint32_t lane = threadIdx.x % 32, run_count = __ldcg(&step.step->run_count),
+                   token_count = __ldcg(&step.step->token_count);
     const uint32_t each = attend.heads / attend.kv_heads;
     uint32_t before = 0;
+    const cuda_run *own = step.runs + min(block, step.slots - 1);
+    const uint32_t own_first = __ldcg(&own->first), own_row = __ldcg(&own->first_row),
+                   own_count = __ldcg(&own->count);
+    if (run_count == token_count && each <= QUERIES) { /* each run has a token and a block, or ended */
+        set_flash_block(step, attend, block, own_first, own_row, 1, 0, each, out);
+        return block < run_count && own_count != 0;
+    }
     for (uint32_t base = 0; base == 0 || base < run_count; base += 32) {
         const cuda_run *run = step.runs + min(base + lane, step.slots - 1);
         const uint32_t first = __ldcg(&run->first), first_row = __ldcg(&run->first_row),
@@ -63,16 +91,10 @@ KERNEL_INLINE bool find_flash_block(
         if (found) {
             const int at = __ffs((int)found) - 1;
             const uint32_t last = before + __shfl_sync(~0u, through, at) - 1 - block; /* long ones first */
-            const uint32_t queries = __shfl_sync(~0u, count, at) * each;
-            out.pages = step.pages + (uint64_t)(base + (uint32_t)at) * step.pages_per_slot;
-            out.kv_head = blockIdx.y;
-            out.each = each;
-            out.first_query = last * QUERIES;
-            out.count = min(queries - out.first_query, QUERIES);
-            out.run_first = __shfl_sync(~0u, first, at);
-            out.run_first_row = __shfl_sync(~0u, first_row, at);
-            out.begin = first_seen(attend.window, out.run_first + out.first_query / each);
-            out.end = out.run_first + (out.first_query + out.count - 1) / each + 1;
+            const uint32_t tokens = __shfl_sync(~0u, count, at);
+            set_flash_block(step, attend, base + (uint32_t)at, __shfl_sync(~0u, first, at),
+                __shfl_sync(~0u, first_row, at), tokens, last * QUERIES,
+                min(tokens * each - last * QUERIES, QUERIES), out);
             return true;
         }
         before += __shfl_sync(~0u, through, 31);
