@@ -220,8 +220,9 @@ struct cuda_rotate {
     uint32_t halves;         /* pairs are (i, i + head_dim / 2) */
 };
 
-/* Attention, whose result may be rounded to bytes at once, if head_dim is a multiple of 32. With
- * attend.appends it rotates q and k, whole heads, and appends k and v to a cache of halves. */
+/* Attention, whose result may be rounded at once, if head_dim is a multiple of 32; attend.out is 0 if nothing
+ * else reads it. With attend.appends it rotates q and k, whole heads, and appends k and v to a cache of
+ * halves. */
 struct cuda_flash {
     struct cuda_attend attend;
     struct cuda_packed_input rounded; /* values 0: it is not */
@@ -233,7 +234,8 @@ struct cuda_flash {
 
 /* Matmuls of the same rounding, each with its input. With `glu`, an activation, there are two of the same
  * input, shape and type, and out = glu(first) * second goes to the out of the first. A matmul with a multiple
- * of CUDA_TILE_COLUMNS rows may round its result at once: to bytes, or with grouped inputs to halves. Only
+ * of CUDA_TILE_COLUMNS rows may round its result at once: to bytes, or with grouped inputs to halves; its out
+ * is 0 if nothing else reads it. Only
  * inputs in F32, or in F16 that are not grouped, may differ in their number of columns. */
 struct cuda_gemm {
     uint64_t token_rows; /* struct cuda_row [T]: the tokens of the step */

@@ -402,6 +402,12 @@ static bool rounds_next(const struct phase_builder *builder, const struct group 
            next->rounded_inputs[0] == out && next->rounding != ROUNDING_F32 && next->rows == group->rows;
 }
 
+/* Whether a result that this group rounds for the next one is read in memory, too. */
+static bool is_read_unrounded(const struct phase_builder *builder, const struct group *group, buffer_id out)
+{
+    return value_is_read(builder->program, out, packed_readers_end(builder, group + 1));
+}
+
 static bool gemm_rounds_next(const struct phase_builder *builder, const struct group *group, bool glu)
 {
     const struct op *op = &builder->program->ops[group->first_op + (glu ? 2 : 0)];
@@ -437,6 +443,8 @@ static enum salvo_status lower_gemms(
         if (*out_rounded) {
             TRY(add_packed_inputs(builder, &group[1]));
             node.gemm.rounded = *last_packed_inputs(builder, &group[1]);
+            if (!node.gemm.matmuls[0].accumulate && !is_read_unrounded(builder, group, ops[glu ? 2 : 0].out))
+                node.gemm.matmuls[0].out = 0;
             /* Blocks of gemm_thin.cu are too narrow to round to bytes. */
             assert(!node.gemm.inputs[0].grouped || node.gemm.rounded.rounding == ROUNDING_F16);
         }
@@ -480,6 +488,8 @@ static enum salvo_status lower_flash(
     if (*out_rounded) {
         TRY(add_packed_inputs(builder, &group[1]));
         node.flash.rounded = *last_packed_inputs(builder, &group[1]);
+        if (!is_read_unrounded(builder, group, op->out))
+            node.flash.attend.out = 0;
     }
     const struct cuda_room room = cuda_room_of(builder->executor);
     const struct cuda_launch launch = cuda_flash_launch(

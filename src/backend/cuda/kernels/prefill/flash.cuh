@@ -186,7 +186,8 @@ KERNEL_INLINE void store_query(
     float *out = (float *)flash.attend.out + place.at;
     for (uint32_t d = threadIdx.x % 32; d < flash.attend.head_dim; d += 32) {
         const float value = value_at(d);
-        __stcg(out + d, value);
+        if (flash.attend.out)
+            __stcg(out + d, value);
         if (rounds)
             round_result(flash.rounded, rounded.row, rounded.column + d / 32 * 32, value, rounded.fine);
     }

@@ -136,7 +136,8 @@ extern "C" __global__ void __launch_bounds__(ANY_THREADS)
         const rounded_query rounded = find_rounded(flash, queries[i]);
         const bool rounds = flash.rounded.values != 0 && queries[i].on;
         for (uint32_t d = threadIdx.x % 32; queries[i].on && d < head_dim; d += 32) {
-            __stcg((float *)attend.out + queries[i].at + d, output[d] * inverse);
+            if (attend.out)
+                __stcg((float *)attend.out + queries[i].at + d, output[d] * inverse);
             if (rounds)
                 round_result(flash.rounded, rounded.row, rounded.column + d / 32 * 32, output[d] * inverse,
                     rounded.fine);

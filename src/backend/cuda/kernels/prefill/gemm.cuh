@@ -227,7 +227,8 @@ template <int MATRICES, int TOKENS, int ROWS = GEMM_ROWS> struct gemm_finish {
                 sum.y += before.y;
                 sum.z += before.z;
                 sum.w += before.w;
-                store(i, sum);
+                if (!values || gemm.matmuls[0].out)
+                    store(i, sum);
             }
             load_before(i + step);
             const uint64_t at = (uint64_t)(first_token + token) * rounded.columns + row;
