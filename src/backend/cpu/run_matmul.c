@@ -39,16 +39,19 @@ static uint32_t count_tiles(const struct executor *executor, const struct group 
  * The tasks of a group. Few rows: a few tasks per thread, of adjacent tiles, balance the load when a thread
  * is descheduled; more tasks cost more than they gain.
  *
- * Many rows: a task has a unit, the tiles that matmul_q8 multiplies together, or some. Each thread has as
- * many tasks, one of every round; the units that do not fill a round are divided by rows, into `parts`.
+ * Many rows in wide tiles: a task is a unit, some weight tiles for all rows. Units that do not fill a round
+ * of all threads are divided by rows, so that no thread waits for the others long.
  */
 struct division {
     uint32_t tiles;
-    uint32_t unit, rounds, whole, parts, rows; /* many rows: tiles of a task, rounds, tasks that are not
-                                                * divided, parts of the others, rows of a part */
+    uint32_t unit;   /* tiles */
+    uint32_t rounds; /* tasks of each thread; 0: there are few rows */
+    uint32_t whole;  /* units that are not divided */
+    uint32_t parts;  /* of each of the others */
+    uint32_t rows;   /* of a part */
 };
 
-enum { TASKS_PER_THREAD = 4, LEAST_PART_ROWS = 64, UNPACKING_COST = 20 };
+enum { TASKS_PER_THREAD = 4, LEAST_PART_ROWS = 64 };
 
 static uint32_t divided_up(uint32_t count, uint32_t by)
 {
@@ -61,29 +64,32 @@ static bool has_many_rows(const struct executor *executor, const struct group *g
            executor->live[group->rows] >= LEAST_PART_ROWS;
 }
 
+/* The number of parts that `units` are divided into for the shortest time. Each part unpacks its tiles, which
+ * takes a twentieth of the time of a unit with 512 rows. */
+static uint32_t best_parts(uint32_t units, uint32_t threads, uint32_t rows)
+{
+    enum { PRODUCTS = 20, UNPACKING = 1 };
+    uint32_t best = 1, least = UINT32_MAX;
+    for (uint32_t parts = 1; parts == 1 || parts <= rows / LEAST_PART_ROWS; parts *= 2) {
+        const uint32_t time = divided_up(units * parts, threads) * (PRODUCTS / parts + UNPACKING);
+        best = time < least ? parts : best;
+        least = time < least ? time : least;
+    }
+    return best;
+}
+
 static struct division divide(const struct executor *executor, const struct group *group)
 {
     const uint32_t threads = team_threads(executor->team), live = executor->live[group->rows];
     struct division division = {.tiles = count_tiles(executor, group)};
     if (!has_many_rows(executor, group))
         return division;
-    const uint32_t wanted = division.tiles / (threads == 1 ? 1 : threads * TASKS_PER_THREAD);
-    uint32_t step = executor->kernels->wide_together;
-    if (division.tiles / step < threads)
-        step = executor->kernels->weight_tiles;
-    division.unit = wanted < step ? step : wanted / step * step;
+    const uint32_t step = executor->kernels->weight_tiles, steps = divided_up(division.tiles, step),
+                   wanted = threads == 1 ? steps : steps / (threads * TASKS_PER_THREAD);
+    division.unit = (wanted ? wanted : 1) * step;
     const uint32_t units = divided_up(division.tiles, division.unit), rest = units % threads;
-    uint32_t least = UINT32_MAX;
     division.whole = units - rest;
-    division.parts = 1;
-    for (uint32_t parts = 1; rest && parts <= live / LEAST_PART_ROWS; parts *= 2) {
-        /* Each part unpacks its tiles; with a prompt of 512 that takes a twentieth of their time. */
-        const uint32_t cost = divided_up(rest * parts, threads) * (UNPACKING_COST / parts + 1);
-        if (cost < least) {
-            least = cost;
-            division.parts = parts;
-        }
-    }
+    division.parts = best_parts(rest, threads, live);
     division.rows = divided_up(divided_up(live, division.parts), WIDE_TOKENS) * WIDE_TOKENS;
     division.rounds = division.whole / threads + divided_up(rest * division.parts, threads);
     return division;
@@ -367,8 +373,8 @@ static uint32_t tiles_together(const struct executor *executor, const struct op 
     return tiles < TILES_TOGETHER ? (uint32_t)tiles : TILES_TOGETHER;
 }
 
-/* Tiles that several rows read one after the other: they should stay in the first-level cache. A multiple of
- * those that matmul_q8 multiplies together: it would multiply one twice. */
+/* Tiles that several rows read one after the other: they should stay in the first-level cache. Wide tables
+ * multiply two tiles together, and would multiply the last of an odd number twice. */
 static uint32_t tiles_in_cache(const struct executor *executor, const struct op *op)
 {
     const size_t tiles = tile_cache_bytes / executor->weights[op->inputs[0]].tile_bytes;
