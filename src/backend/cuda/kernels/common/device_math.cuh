@@ -158,4 +158,16 @@ template <int THREADS> KERNEL_INLINE float block_sum(float value, float *scratch
     return (sum.x + sum.y) + (sum.z + sum.w);
 }
 
+/* 2 to the power x; results below 2^-126 are zero. */
+KERNEL_INLINE float power_of_two(float x)
+{
+#ifdef CUDA_EMULATOR
+    return exp2f(x);
+#else
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+#endif
+}
+
 #endif

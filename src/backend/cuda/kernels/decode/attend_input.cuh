@@ -9,17 +9,6 @@
 
 #define LOG2_OF_E 1.44269504f
 
-KERNEL_INLINE float power_of_two(float x)
-{
-#ifdef CUDA_EMULATOR
-    return exp2f(x);
-#else
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-    return power;
-#endif
-}
-
 /* ---- Where a task has what ---- */
 
 /* Shared memory of attention: queries and the token's own key and value; of each of the `parts` that the

@@ -252,16 +252,18 @@ KERNEL_INLINE void leave_tiles(const attend_task &task, const attend_room &room,
     }
 }
 
-/* Prefetches the part of the cache that the next layer's attention reads: with many positions it is not in
- * the L2 cache. */
+/* Prefetches the part of the cache that the next layer's attention reads first: with many positions it is not
+ * in the L2 cache. More of it would be displaced again before it is read. */
 template <uint32_t DIM>
 KERNEL_INLINE void prefetch_tiles(const shared_head &head, const cuda_attend &attend, const attend_task &task)
 {
-    const uint32_t warp = this_thread() / 32, lane = this_thread() % 32;
+    constexpr uint32_t MOST_BYTES = 128 * 1024; /* of a block */
+    const uint32_t warp = this_thread() / 32, lane = this_thread() % 32,
+                   end = min(task.cached_end, task.begin + MOST_BYTES / (DIM * 4));
     const uint64_t state = warp % 2 ? attend.next_values : attend.next_keys;
     if (!state)
         return;
-    for (uint32_t position = task.begin + warp / 2 * 32 + lane; position < task.cached_end;
+    for (uint32_t position = task.begin + warp / 2 * 32 + lane; position < end;
          position += CUDA_WORKERS / 2) {
         const uint8_t *row = find_kv_head(state, head.row.pages[position / PAGE_POSITIONS], attend.kv_heads,
                                  task.kv_head_index, DIM, TYPE_F16)

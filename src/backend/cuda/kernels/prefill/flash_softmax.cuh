@@ -121,6 +121,27 @@ KERNEL_INLINE void cap_scores(float cap, const float (&unit)[2], float (&scores)
     }
 }
 
+/* Scores of positions that their query does not see become minus infinity. Without branches: there would be
+ * two for each score. */
+template <int KEYS, int ROWS>
+KERNEL_INLINE void hide_unseen(const flash_query (&queries)[2], uint32_t first, float (&scores)[KEYS / 8][4])
+{
+    const uint32_t column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int row = 0; row < ROWS; row++) {
+        const uint32_t before = first + column - queries[row].first,
+                       seen = queries[row].position - queries[row].first;
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++) {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                float &score = scores[j][row * 2 + i];
+                score = before + (j * 8 + i) <= seen ? score : -__int_as_float(0x7f800000);
+            }
+        }
+    }
+}
+
 /* NaN for keys that are bad, where they are seen. */
 template <int KEYS>
 KERNEL_INLINE void spoil_scores(const uint32_t (&bad)[KEYS / 32], float (&scores)[KEYS / 8][4])
@@ -137,27 +158,19 @@ KERNEL_INLINE void spoil_scores(const uint32_t (&bad)[KEYS / 32], float (&scores
 }
 
 /* Scores become weights, NaN for keys that are `bad`; what was added up before is put in proportion. With one
- * of the ROWS, those of rows g + 8 are left as they are. */
+ * of the ROWS, those of rows g + 8 are left as they are. Units are powers of two, so that it does not matter
+ * whether scores are multiplied by them before their maximum is found, or when it is subtracted. */
 template <int DIM, int KEYS, int ROWS = 2>
 KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float (&unit)[2], uint32_t first,
     const uint32_t (&bad)[KEYS / 32], bool seen_by_all, float (&scores)[KEYS / 8][4], flash_sums<DIM> &sums)
 {
     const float infinity = __int_as_float(0x7f800000);
-    const uint32_t column = threadIdx.x % 4 * 2;
-    float maximum[2] = {sums.maximum[0], sums.maximum[1]}, factor[2], base[2];
+    float largest[2] = {-infinity, -infinity}, factor[2], base[2];
     if (cap != 0)
         cap_scores<KEYS>(cap, unit, scores);
     const float units[2] = {cap == 0 ? unit[0] : 1, cap == 0 ? unit[1] : 1};
-#pragma unroll
-    for (int j = 0; j < KEYS / 8; j++) {
-#pragma unroll
-        for (int i = 0; i < 2 * ROWS; i++) {
-            const uint32_t position = first + j * 8 + column + i % 2;
-            const flash_query &query = queries[i / 2];
-            const bool seen = seen_by_all || (position >= query.first && position <= query.position);
-            scores[j][i] = seen ? scores[j][i] * units[i / 2] : -infinity;
-        }
-    }
+    if (!seen_by_all)
+        hide_unseen<KEYS, ROWS>(queries, first, scores);
     uint32_t any_bad = 0;
 #pragma unroll
     for (int i = 0; i < KEYS / 32; i++)
@@ -168,22 +181,24 @@ KERNEL_INLINE void weigh(float cap, const flash_query (&queries)[2], const float
     for (int j = 0; j < KEYS / 8; j++) {
 #pragma unroll
         for (int i = 0; i < 2 * ROWS; i++)
-            maximum[i / 2] = fmaxf(maximum[i / 2], scores[j][i]);
+            largest[i / 2] = fmaxf(largest[i / 2], scores[j][i]);
     }
 #pragma unroll
     for (int row = 0; row < ROWS; row++) {
-        maximum[row] = fmaxf(maximum[row], __shfl_xor_sync(~0u, maximum[row], 1));
-        maximum[row] = fmaxf(maximum[row], __shfl_xor_sync(~0u, maximum[row], 2));
-        base[row] = maximum[row] == -infinity ? 0 : maximum[row]; /* nothing seen yet */
-        factor[row] = exp2f((sums.maximum[row] - base[row]) * LOG2_E);
-        sums.maximum[row] = maximum[row];
+        largest[row] = fmaxf(largest[row], __shfl_xor_sync(~0u, largest[row], 1));
+        largest[row] = fmaxf(largest[row], __shfl_xor_sync(~0u, largest[row], 2));
+        const float maximum = fmaxf(sums.maximum[row], largest[row] * units[row]);
+        base[row] = maximum == -infinity ? 0 : maximum; /* nothing seen yet */
+        factor[row] = power_of_two((sums.maximum[row] - base[row]) * LOG2_E);
+        sums.maximum[row] = maximum;
         sums.sum[row] *= factor[row];
     }
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {
 #pragma unroll
         for (int i = 0; i < 2 * ROWS; i++) {
-            scores[j][i] = exp2f(fmaf(scores[j][i] - base[i / 2], LOG2_E, WEIGHT_SHIFT));
+            const float distance = fmaf(scores[j][i], units[i / 2], -base[i / 2]);
+            scores[j][i] = power_of_two(fmaf(distance, LOG2_E, WEIGHT_SHIFT));
             sums.sum[i / 2] += scores[j][i];
         }
     }
