@@ -95,6 +95,12 @@ static struct division divide(const struct executor *executor, const struct grou
     return division;
 }
 
+static uint32_t tasks_of_few_rows(uint32_t tiles, uint32_t threads)
+{
+    const uint32_t most = threads * TASKS_PER_THREAD;
+    return threads == 1 ? 1 : tiles < most ? tiles : most;
+}
+
 /* The tiles and rows of a task; there may be none. */
 struct piece {
     uint32_t begin, end, first_row, end_row;
@@ -106,7 +112,7 @@ static struct piece piece_of(const struct executor *executor, const struct group
     const uint32_t threads = team_threads(executor->team), live = executor->live[group->rows];
     struct piece piece = {.end_row = live};
     if (!division.rounds) {
-        const uint64_t tiles = division.tiles, tasks = matmul_tasks(executor, group);
+        const uint64_t tiles = division.tiles, tasks = tasks_of_few_rows(division.tiles, threads);
         piece.begin = (uint32_t)(tiles * task / tasks);
         piece.end = (uint32_t)(tiles * (task + 1) / tasks);
         return piece;
@@ -127,13 +133,10 @@ static struct piece piece_of(const struct executor *executor, const struct group
 uint32_t matmul_tasks(const struct executor *executor, const struct group *group)
 {
     const struct division division = divide(executor, group);
-    const uint32_t threads = team_threads(executor->team),
-                   most = threads == 1 ? 1 : threads * TASKS_PER_THREAD;
+    const uint32_t threads = team_threads(executor->team);
     if (!executor->live[group->rows])
         return 0;
-    if (division.rounds)
-        return division.rounds * threads;
-    return division.tiles < most ? division.tiles : most;
+    return division.rounds ? division.rounds * threads : tasks_of_few_rows(division.tiles, threads);
 }
 
 /* Runs the ops that each thread repeats for itself, and rounds their results. */
