@@ -97,8 +97,8 @@ static struct division divide(const struct executor *executor, const struct grou
 
 static uint32_t tasks_of_few_rows(uint32_t tiles, uint32_t threads)
 {
-    const uint32_t most = threads * TASKS_PER_THREAD;
-    return threads == 1 ? 1 : tiles < most ? tiles : most;
+    const uint32_t most = threads == 1 ? 1 : threads * TASKS_PER_THREAD, tasks = tiles < most ? tiles : most;
+    return tasks ? tasks : 1; /* never 0; clang-tidy does not know that there are tiles */
 }
 
 /* The tiles and rows of a task; there may be none. */
