@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 enum { USUAL_SESSIONS = 8, MOST_SESSIONS = 1024, NORM_NOT_GIVEN = 2 };
 
@@ -87,6 +89,14 @@ static int split_input(struct texts *texts, const struct input *input)
     }
 }
 
+/* As other commands take their first argument; it would become a text, and the model the default one. */
+static bool names_a_model(const char *argument)
+{
+    const size_t length = strlen(argument);
+    return !engine_flags.model && length > 5 && strcasecmp(argument + length - 5, ".gguf") == 0 &&
+           access(argument, F_OK) == 0;
+}
+
 static int read_texts(struct texts *texts, struct input *input, int count, char **arguments)
 {
     int result = EXIT_DONE;
@@ -94,6 +104,9 @@ static int read_texts(struct texts *texts, struct input *input, int count, char 
         return usage_error("embed: texts as arguments, --tokens, and -p or -f cannot be combined");
     if (options.tokens)
         return EXIT_DONE;
+    if (count && names_a_model(arguments[0]))
+        return usage_error(
+            "embed: '%s' is a file: arguments are texts; give the model with -m", arguments[0]);
     for (int i = 0; i < count && result == EXIT_DONE; i++)
         result = add_text(texts, arguments[i], strlen(arguments[i]));
     if (count)

@@ -1,7 +1,6 @@
 #include "arch/arch_metadata.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -109,7 +108,8 @@ uint32_t metadata_u32(struct arch_metadata *metadata, const char *key, uint32_t 
     return metadata_u32_or(metadata, key, least, least, most);
 }
 
-float metadata_f32_or(struct arch_metadata *metadata, const char *key, float fallback, float least)
+float metadata_f32_or(
+    struct arch_metadata *metadata, const char *key, float fallback, float least, float most)
 {
     if (metadata->status != SALVO_OK)
         return fallback;
@@ -117,17 +117,17 @@ float metadata_f32_or(struct arch_metadata *metadata, const char *key, float fal
     float number = fallback;
     bool found;
     metadata->status = gguf_get_f32(metadata->gguf, full.text, &number, &found);
-    if (found && !(isfinite(number) && number >= least))
-        metadata_refuse(metadata, SALVO_ERROR_FORMAT, "key '%s' is %g, it must be a number of at least %g",
-            full.text, (double)number, (double)least);
+    if (found && !(number >= least && number <= most))
+        metadata_refuse(metadata, SALVO_ERROR_FORMAT, "key '%s' is %g, it must be from %g to %g", full.text,
+            (double)number, (double)least, (double)most);
     return metadata->status == SALVO_OK ? number : fallback;
 }
 
-float metadata_f32(struct arch_metadata *metadata, const char *key, float least)
+float metadata_f32(struct arch_metadata *metadata, const char *key, float least, float most)
 {
     if (!metadata_has(metadata, key))
         refuse_missing(metadata, key);
-    return metadata_f32_or(metadata, key, least, least);
+    return metadata_f32_or(metadata, key, least, least, most);
 }
 
 struct salvo_text metadata_text_or(

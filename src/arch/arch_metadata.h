@@ -24,9 +24,10 @@ uint32_t metadata_u32(struct arch_metadata *metadata, const char *key, uint32_t 
 uint32_t metadata_u32_or(
     struct arch_metadata *metadata, const char *key, uint32_t fallback, uint32_t least, uint32_t most);
 
-/* A finite number, at least `least`. */
-float metadata_f32(struct arch_metadata *metadata, const char *key, float least);
-float metadata_f32_or(struct arch_metadata *metadata, const char *key, float fallback, float least);
+/* A number from `least` to `most`. */
+float metadata_f32(struct arch_metadata *metadata, const char *key, float least, float most);
+float metadata_f32_or(
+    struct arch_metadata *metadata, const char *key, float fallback, float least, float most);
 
 struct salvo_text metadata_text_or(
     struct arch_metadata *metadata, const char *key, struct salvo_text fallback);

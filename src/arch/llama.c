@@ -5,6 +5,7 @@
 #include "arch/arch.h"
 #include "arch/rope_scaling.h"
 
+#include <float.h>
 #include <math.h>
 
 struct traits {
@@ -84,10 +85,13 @@ static void read_attention(struct arch_metadata *metadata, struct model *model)
     const struct traits *traits = model->traits;
     const uint64_t each = model->width / model->heads;
     float width_of_scale = (float)(model->layers == traits->layers_of_largest ? each : model->head_dim);
+    /* With a larger scale scores may overflow, and then the order of a sum decides where NaN is. With a
+     * larger cap, quotients of it may be subnormal, which some GPUs take for 0. */
     model->attention_scale =
-        metadata_f32_or(metadata, "attention.scale", 1.0f / sqrtf(width_of_scale), 1e-9f);
-    model->attention_cap = metadata_f32_or(metadata, "attn_logit_softcapping", traits->attention_cap, 0);
-    model->output_cap = metadata_f32_or(metadata, "final_logit_softcapping", traits->output_cap, 0);
+        metadata_f32_or(metadata, "attention.scale", 1.0f / sqrtf(width_of_scale), 1e-9f, 1e9f);
+    model->attention_cap =
+        metadata_f32_or(metadata, "attn_logit_softcapping", traits->attention_cap, 0, 1e30f);
+    model->output_cap = metadata_f32_or(metadata, "final_logit_softcapping", traits->output_cap, 0, 1e30f);
 
     model->rope = rope_scaling_read(metadata, model->head_dim, traits->rope_halves, model->trained_context);
     model->window_rope = model->rope;
@@ -99,7 +103,8 @@ static void read_attention(struct arch_metadata *metadata, struct model *model)
         model->global_every = metadata_u32_or(
             metadata, "attention.sliding_window_pattern", traits->global_every, 0, UINT32_MAX);
     if (traits->window_base > 0) {
-        model->window_rope.base = metadata_f32_or(metadata, "rope.freq_base_swa", traits->window_base, 1);
+        model->window_rope.base =
+            metadata_f32_or(metadata, "rope.freq_base_swa", traits->window_base, 1, FLT_MAX);
         model->window_rope.factor = 1;
     }
 }
@@ -116,7 +121,7 @@ static enum salvo_status read_model(const struct arch *arch, const struct gguf *
     model->width = metadata_u32(&metadata, "embedding_length", 1, 1 << 20);
     model->feed_forward = metadata_u32(&metadata, "feed_forward_length", 1, 1 << 24);
     model->trained_context = metadata_u32_or(&metadata, "context_length", 0, 0, UINT32_MAX);
-    model->epsilon = metadata_f32(&metadata, "attention.layer_norm_rms_epsilon", 0);
+    model->epsilon = metadata_f32(&metadata, "attention.layer_norm_rms_epsilon", 0, FLT_MAX);
     read_heads(&metadata, model);
     read_attention(&metadata, model);
     model->vocabulary = metadata_vocabulary(&metadata);

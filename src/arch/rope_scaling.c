@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "quant/quant.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -21,10 +22,10 @@ struct rope_scaling rope_scaling_read(
 {
     struct rope_scaling scaling = {.halves = halves};
     scaling.dimensions = metadata_u32_or(metadata, "rope.dimension_count", head_dim, 2, head_dim);
-    scaling.base = metadata_f32_or(metadata, "rope.freq_base", 10000, 1);
-    scaling.attention_factor = metadata_f32_or(metadata, "rope.scaling.attn_factor", 1, 1e-6f);
-    scaling.beta_fast = metadata_f32_or(metadata, "rope.scaling.yarn_beta_fast", 32, 1e-6f);
-    scaling.beta_slow = metadata_f32_or(metadata, "rope.scaling.yarn_beta_slow", 1, 1e-6f);
+    scaling.base = metadata_f32_or(metadata, "rope.freq_base", 10000, 1, FLT_MAX);
+    scaling.attention_factor = metadata_f32_or(metadata, "rope.scaling.attn_factor", 1, 1e-6f, 1e6f);
+    scaling.beta_fast = metadata_f32_or(metadata, "rope.scaling.yarn_beta_fast", 32, 1e-6f, FLT_MAX);
+    scaling.beta_slow = metadata_f32_or(metadata, "rope.scaling.yarn_beta_slow", 1, 1e-6f, FLT_MAX);
     scaling.first_context =
         metadata_u32_or(metadata, "rope.scaling.original_context_length", trained_context, 0, UINT32_MAX);
     if (scaling.dimensions % 2)
@@ -34,7 +35,7 @@ struct rope_scaling rope_scaling_read(
     const char *key = metadata_has(metadata, "rope.scaling.factor")
                           ? "rope.scaling.factor"
                           : "rope.scale_linear"; /* the older name */
-    scaling.factor = metadata_f32_or(metadata, key, 0, 0);
+    scaling.factor = metadata_f32_or(metadata, key, 0, 0, FLT_MAX);
     struct salvo_text type = metadata_text_or(metadata, "rope.scaling.type", as_text("linear"));
     if (is_text(type, "none"))
         scaling.factor = 0;

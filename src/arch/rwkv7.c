@@ -6,6 +6,7 @@
 #include "arch/arch.h"
 #include "arch/arch_metadata.h"
 
+#include <float.h>
 #include <stdio.h>
 
 struct traits {
@@ -52,7 +53,8 @@ static enum salvo_status read_model(const struct arch *arch, const struct gguf *
     model->value_rank = metadata_u32(&metadata, "attention.value_residual_mix_lora_rank", 1, 1 << 16);
     model->gate_rank = metadata_u32_or(&metadata, "attention.gate_lora_rank", 0, 0, 1 << 16);
     model->epsilon = metadata_f32(&metadata,
-        model->traits->like_llama ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", 0);
+        model->traits->like_llama ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", 0,
+        FLT_MAX);
     if (model->head_dim % 8)
         metadata_refuse(&metadata, SALVO_ERROR_UNSUPPORTED,
             "key '%s.wkv.head_size' is %u, only multiples of 8 are supported", arch->name, model->head_dim);

@@ -82,6 +82,9 @@ class Embed(unittest.TestCase):
                 (["--tokens", "1", "b"], "cannot be combined", {}), (["--parallel", "0", "a"], "parallel", {}),
                 (["--parallel", "5000", "a"], "at most 1024", {}), (["--no-normalize", "--embd-normalize", "1", "a"], "combined", {})]:
             self.assertIn(words, salvo("embed", *arguments, status=2, **more)[1])
+        for arguments in ([MODEL], [MODEL, "hello"]):  # not two texts for the default model
+            self.assertIn("give the model with -m", salvo("embed", *arguments, model=None, status=2)[1])
+        self.assertEqual(vectors(MODEL), vectors("-p", MODEL))
         for arguments, words in [(["-c", "8", "x" * 100], "tokens, the context 8"), (["-c", "8", "a", "x" * 100], "text 2: the text has"),
                                  (["-f", os.path.join(path("none"), "none")], "No such file")]:
             self.assertIn(words, salvo("embed", *arguments, status=1)[1])

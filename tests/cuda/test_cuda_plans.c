@@ -289,25 +289,39 @@ static void roomy_devices(void **state)
     }
 }
 
-static void refused_before_loading(void **state)
+static void expect_refusal(
+    const struct model_shape *shape, int shared_bytes, const char *text, const char *more)
 {
-    (void)state;
-    struct model_shape shape = *find_shape("llama-8b");
     struct hollow_model model;
     struct program *program;
     struct executor *executor;
     const size_t taken = fake->taken;
-    shape.width = 65536;
-    shape.heads = 512;
-    set_fake_device(LITTLE_SHARED, 46);
-    hollow_model_open(&shape, find_mix("Q4_0"), &model);
+    set_fake_device(shared_bytes, 46);
+    hollow_model_open(shape, find_mix("Q4_0"), &model);
     ASSERT_OK(arch_build_for(model.gguf, usual.context, &program));
     assert_int_equal(SALVO_ERROR_UNSUPPORTED, cuda_executor_plan(program, &usual, &executor));
-    assert_non_null(strstr(salvo_error(), "101376"));
-    assert_non_null(strstr(salvo_error(), "65536"));
+    assert_non_null(strstr(salvo_error(), text));
+    assert_non_null(strstr(salvo_error(), more));
     assert_int_equal(taken, fake->taken);
     program_close(program);
     hollow_model_close(&model);
+}
+
+static void refused_before_loading(void **state)
+{
+    (void)state;
+    struct model_shape shape = *find_shape("llama-8b");
+    shape.width = 65536;
+    shape.heads = 512;
+    expect_refusal(&shape, LITTLE_SHARED, "101376", "65536");
+
+    shape = *find_shape("llama-8b"); /* heads that need more shared memory than there is, too */
+    shape.heads = shape.kv_heads = 4;
+    shape.head_size = 1024;
+    expect_refusal(&shape, FAKE_SHARED, "heads of 1024 elements", "at most 256");
+    shape = *find_shape("rwkv7-2.9b");
+    shape.head_size = 256;
+    expect_refusal(&shape, FAKE_SHARED, "recurrent heads of 256 elements", "at most 170");
 }
 
 int main(void)

@@ -171,10 +171,12 @@ static void check_error(const float *x, size_t k, struct q8_tile q8, size_t widt
     check_that(worst < 0.51F, "an element is off by more than half a step");
 }
 
+/* A mixed tile has two terms, of which every second token uses one. */
 static void check_round(const struct cpu_kernels *kernels, const struct cpu_kernels *scalar, size_t k,
-    size_t width, unsigned terms, int kind)
+    size_t width, unsigned terms, bool mixed, int kind)
 {
-    check_begin(kernels, "round_q8, k %zu, width %zu, %u terms, kind %d", k, width, terms, kind);
+    check_begin(kernels, "round_q8, k %zu, width %zu, %u terms%s, kind %d", k, width, terms,
+        mixed ? ", mixed" : "", kind);
     float *x = random_rows(width, k, kind == 1);
     for (size_t g = 0; g < width * k / 32 && kind == 2; g++) { /* groups of all sizes, some of them zero */
         float size = g % 5 == 0 ? 0 : ldexpf(1, (int)(random_bits() % 290) - 160);
@@ -183,9 +185,10 @@ static void check_round(const struct cpu_kernels *kernels, const struct cpu_kern
     }
     struct q8_tile got = q8_tile_new(k, width, terms), want = q8_tile_new(k, width, terms);
     for (size_t t = 0; t < width; t++) {
-        kernels->round_q8(x + t * k, k, terms, got, width, t);
-        scalar->round_q8(x + t * k, k, terms, want, width, t);
-        if (kind == 0)
+        const unsigned own = mixed && t % 2 == 0 ? 1 : terms;
+        kernels->round_q8(x + t * k, k, own, got, width, t);
+        scalar->round_q8(x + t * k, k, own, want, width, t);
+        if (kind == 0 && own == terms)
             check_error(x + t * k, k, want, width, t);
     }
     check_same_bytes("values", got.values, want.values, k * width * terms);
@@ -386,9 +389,11 @@ void check_matmul(const struct cpu_kernels *kernels, const struct cpu_kernels *s
 {
     for (size_t k = 32; k <= 320; k += 96) {
         for (int kind = 0; kind < 3; kind++) {
-            for (unsigned terms = 1; terms <= 2; terms++) {
-                check_round(kernels, scalar, k, 1, terms, kind);
-                check_round(kernels, scalar, k, kernels->tile_tokens, terms, kind);
+            for (int way = 0; way < 3; way++) { /* one term, two terms, both */
+                const bool mixed = way == 2;
+                const unsigned terms = way ? 2 : 1;
+                check_round(kernels, scalar, k, 1, terms, mixed, kind);
+                check_round(kernels, scalar, k, kernels->tile_tokens, terms, mixed, kind);
             }
         }
     }

@@ -467,6 +467,26 @@ static void wrong_values_of_other_types_are_named(void **state)
     model_set_f32(&file, "llama.attention.layer_norm_rms_epsilon", NAN);
     expect_refusal(&file, "key 'llama.attention.layer_norm_rms_epsilon' is nan");
 
+    static const struct {
+        const char *key;
+        float value;
+        const char *text;
+    } too_large[] = {
+        {"llama.attention.scale", 1e38f,
+            "key 'llama.attention.scale' is 1e+38, it must be from 1e-09 to 1e+09"},
+        {"llama.attn_logit_softcapping", 1e38f,
+            "key 'llama.attn_logit_softcapping' is 1e+38, it must be from 0"},
+        {"llama.final_logit_softcapping", 1e38f,
+            "key 'llama.final_logit_softcapping' is 1e+38, it must be from 0"},
+        {"llama.rope.scaling.attn_factor", 1e20f,
+            "key 'llama.rope.scaling.attn_factor' is 1e+20, it must be"},
+    };
+    for (size_t i = 0; i < sizeof too_large / sizeof *too_large; i++) {
+        model_make_llama(&file, "llama", LAYERS);
+        model_set_f32(&file, too_large[i].key, too_large[i].value);
+        expect_refusal(&file, too_large[i].text);
+    }
+
     model_make_llama(&file, "llama", LAYERS);
     model_set_f32(&file, "llama.rope.freq_base", INFINITY);
     expect_refusal(&file, "key 'llama.rope.freq_base' is inf");

@@ -26,9 +26,6 @@ static enum salvo_status lower_attend(struct phase_builder *builder, const struc
     enum salvo_status status = SALVO_OK;
     const struct op *ops = &builder->program->ops[group->first_op], *op = ops + group->ops_before;
     bool inside = group->ops_before == 3 && have_equal_angles(builder->program, &ops[0], &ops[1]);
-    if (op->attend.head_dim > CUDA_MOST_HEAD_DIM)
-        TRY(fail(SALVO_ERROR_UNSUPPORTED, "heads of %u elements: the CUDA kernels take at most %d",
-            op->attend.head_dim, CUDA_MOST_HEAD_DIM));
     if (group->ops_before && !inside)
         TRY(cuda_records_rows(builder, group->first_op, group->first_op + group->ops_before));
     phase_begin(builder, group->rows);
@@ -53,24 +50,10 @@ cleanup:
     return status;
 }
 
-/* The number of keys that one thread has: CUDA_WORKERS / head_dim threads share the keys of one value. */
-static uint32_t keys_of_thread(uint32_t head_dim)
-{
-    const uint32_t parts = CUDA_WORKERS / head_dim;
-    return parts ? (head_dim + parts - 1) / parts : head_dim;
-}
-
 static enum salvo_status lower_wkv7(struct phase_builder *builder, const struct group *group)
 {
     enum salvo_status status = SALVO_OK;
     const struct op *op = &builder->program->ops[group->first_op + group->ops_before];
-    if (keys_of_thread(op->wkv7.head_dim) > CUDA_MOST_WKV7_KEYS) {
-        uint32_t most = op->wkv7.head_dim;
-        while (keys_of_thread(most) > CUDA_MOST_WKV7_KEYS)
-            most--;
-        TRY(fail(SALVO_ERROR_UNSUPPORTED, "recurrent heads of %u elements: the CUDA kernels take at most %u",
-            op->wkv7.head_dim, most));
-    }
     phase_begin(builder, group->rows);
     builder->head_dim = op->wkv7.head_dim;
     for (uint32_t i = 0; i < group->ops_before; i++)
@@ -152,11 +135,40 @@ static void close_ranks(struct cuda_tables *tables)
     tables->row_table_bytes = (uint32_t)stride;
 }
 
+/* The number of keys that one thread has: CUDA_WORKERS / head_dim threads share the keys of one value. */
+static uint32_t keys_of_thread(uint32_t head_dim)
+{
+    const uint32_t parts = CUDA_WORKERS / head_dim;
+    return parts ? (head_dim + parts - 1) / parts : head_dim;
+}
+
+/* Before any phase: all phases have the shared memory that the largest heads need, and would be refused for
+ * it. */
+static enum salvo_status check_heads(const struct program *program)
+{
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct op *op = &program->ops[i];
+        if (op->kind == OP_ATTEND && op->attend.head_dim > CUDA_MOST_HEAD_DIM) {
+            return fail(SALVO_ERROR_UNSUPPORTED, "heads of %u elements: the CUDA kernels take at most %d",
+                op->attend.head_dim, CUDA_MOST_HEAD_DIM);
+        }
+        if (op->kind == OP_WKV7 && keys_of_thread(op->wkv7.head_dim) > CUDA_MOST_WKV7_KEYS) {
+            uint32_t most = op->wkv7.head_dim;
+            while (keys_of_thread(most) > CUDA_MOST_WKV7_KEYS)
+                most--;
+            return fail(SALVO_ERROR_UNSUPPORTED,
+                "recurrent heads of %u elements: the CUDA kernels take at most %u", op->wkv7.head_dim, most);
+        }
+    }
+    return SALVO_OK;
+}
+
 enum salvo_status cuda_tables_build(struct executor *executor, struct cuda_plan *plan)
 {
     enum salvo_status status = SALVO_OK;
     struct phase_builder *builder = NULL;
     cuda_tables_free(&plan->tables);
+    TRY(check_heads(executor->program));
     TRY(NEW(&builder, 1));
     *builder = (struct phase_builder){.executor = executor, .plan = plan, .program = executor->program};
     TRY(NEW(&builder->place_of, executor->program->buffer_count));

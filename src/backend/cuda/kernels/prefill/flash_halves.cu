@@ -78,13 +78,40 @@ template <int DIM> KERNEL_INLINE uint8_t *wide_chunk(uint8_t *tile, uint32_t row
     return tile + chunk / 8 * wide_layout<DIM>::block_bytes + row * 128 + (chunk % 8 ^ row % 8) * 16;
 }
 
-/* Positions that no query of the block sees are zeros. */
+/* All rows of a tile. A copy of the warp is 512 bytes; their places repeat every eight rows, so that a copy
+ * is one instruction. */
+template <int DIM> KERNEL_INLINE void fetch_rows(const uint8_t *from, uint32_t lane, uint8_t *tile)
+{
+    constexpr int rows = 256 / DIM, places = 8 / rows;
+    uint8_t *place[places];
+#pragma unroll
+    for (int i = 0; i < places; i++)
+        place[i] = wide_chunk<DIM>(tile, i * rows + lane / (DIM / 8), lane % (DIM / 8));
+#pragma unroll
+    for (int i = 0; i < wide_layout<DIM>::keys / rows; i++)
+        copy_async(place[i % places] + i / places * 1024, from + lane * 16 + i * 512, true);
+}
+
+/* The rows of positions that no query of the block sees are zeros. */
+template <int DIM>
+KERNEL_INLINE void fetch_some_rows(
+    const wide_block<DIM> &work, uint32_t first, const uint8_t *from, uint32_t lane, uint8_t *tile)
+{
+#pragma unroll 4
+    for (uint32_t at = lane; at < wide_layout<DIM>::keys * DIM / 8; at += 32) {
+        const uint32_t row = at / (DIM / 8), position = first + row;
+        const bool on = position >= work.block.begin && position < work.block.end;
+        copy_async(wide_chunk<DIM>(tile, row, at % (DIM / 8)), from + (on ? at * 16 : 0), on);
+    }
+}
+
 template <int DIM>
 KERNEL_INLINE void fetch_step(const wide_block<DIM> &work, uint32_t first, uint32_t lane, uint8_t *tiles)
 {
     using layout = wide_layout<DIM>;
     const cuda_attend &attend = work.attend;
     const uint32_t page = __ldcg(work.block.pages + first / PAGE_POSITIONS);
+    const bool all = first >= work.block.begin && first + layout::keys <= work.block.end;
 #pragma unroll 1
     for (int i = 0; i < 2; i++) {
         const uint8_t *from = find_kv_head(i ? attend.values : attend.keys, page, attend.kv_heads,
@@ -92,12 +119,10 @@ KERNEL_INLINE void fetch_step(const wide_block<DIM> &work, uint32_t first, uint3
                                   .elements +
                               (uint64_t)(first % PAGE_POSITIONS) * DIM * 2;
         uint8_t *tile = tiles + i * layout::tile_bytes;
-#pragma unroll 8
-        for (uint32_t at = lane; at < layout::keys * DIM / 8; at += 32) {
-            const uint32_t row = at / (DIM / 8), position = first + row;
-            const bool on = position >= work.block.begin && position < work.block.end;
-            copy_async(wide_chunk<DIM>(tile, row, at % (DIM / 8)), from + (on ? at * 16 : 0), on);
-        }
+        if (all)
+            fetch_rows<DIM>(from, lane, tile);
+        else
+            fetch_some_rows<DIM>(work, first, from, lane, tile);
     }
     copy_commit();
     copy_wait<0>();
