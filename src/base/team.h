@@ -2,9 +2,9 @@
  * A team of threads that runs the phases of a job in order. Threads are woken once per job; phases follow
  * each other without a system call unless a thread waits long.
  *
- * A phase ends when all its tasks are done, not when all threads have arrived: threads take tasks one by one,
- * and a thread that the system suspends between two tasks does not delay the others. More threads than cores
- * cost little.
+ * A phase ends when all its tasks are done, not when all threads have arrived: each thread takes the tasks of
+ * its share, adjacent ones, one by one, and soon after those that another thread has not begun. A thread that
+ * the system suspends between two tasks does not delay the others. More threads than cores cost little.
  */
 #ifndef BASE_TEAM_H
 #define BASE_TEAM_H
@@ -17,7 +17,7 @@ struct team;
 
 struct team_job {
     void *context;
-    const uint32_t *tasks; /* [phase_count]: tasks of each phase; 0 skips it */
+    const uint32_t *tasks; /* [phase_count]: tasks of each phase, at most 2^24; 0 skips it */
     uint32_t phase_count;
     /* Called once per thread and phase, before the thread's first task of it; may be NULL. */
     void (*enter)(void *context, uint32_t phase, uint32_t thread);

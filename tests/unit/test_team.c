@@ -147,6 +147,32 @@ static void workers_begin_without_the_caller(void **state)
     team_close(team);
 }
 
+static void wait_for_the_other_tasks(void *context, uint32_t phase, uint32_t task, uint32_t thread)
+{
+    (void)phase;
+    (void)thread;
+    atomic_uint *others = context;
+    if (task > 0)
+        atomic_fetch_add(others, 1);
+    while (task == 0 && atomic_load(others) < 3)
+        sched_yield();
+}
+
+/* The thread of the first task comes to no other task of its share before they are done. */
+static void tasks_of_a_late_thread_are_taken_by_others(void **state)
+{
+    (void)state;
+    const uint32_t tasks[] = {4};
+    atomic_uint others = 0;
+    struct team *team;
+    assert_int_equal(team_open(2, false, 1, &team), SALVO_OK);
+    team_run(
+        team, &(struct team_job){
+                  .context = &others, .tasks = tasks, .phase_count = 1, .work = wait_for_the_other_tasks});
+    assert_int_equal(atomic_load(&others), 3);
+    team_close(team);
+}
+
 /* A job that the caller never joins ends with the team; its tasks run once or not at all. */
 static void a_team_can_be_closed_inside_a_job(void **state)
 {
@@ -187,6 +213,7 @@ int main(void)
 #endif
         cmocka_unit_test(every_task_runs_once_and_phases_keep_their_order),
         cmocka_unit_test(workers_begin_without_the_caller),
+        cmocka_unit_test(tasks_of_a_late_thread_are_taken_by_others),
         cmocka_unit_test(a_team_can_be_closed_inside_a_job),
         cmocka_unit_test(numbers_of_threads_are_checked),
     };

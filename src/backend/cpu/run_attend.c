@@ -175,11 +175,27 @@ struct block {
     uint32_t kv_head;
 };
 
-static struct block find_block(const struct executor *executor, const struct op *op, uint32_t task)
+static uint32_t count_blocks(const struct executor *executor, const struct op *op)
+{
+    uint32_t blocks = 0, size = tokens_per_block(op);
+    for (uint32_t i = 0; i < executor->live[ROWS_RUNS]; i++)
+        blocks += (executor->runs[i].count + size - 1) / size;
+    return blocks * op->attend.kv_heads;
+}
+
+/* Late tokens see more keys: each thread begins with a late block and ends with an early one. */
+static uint32_t blocks_per_thread(const struct executor *executor, const struct op *op)
+{
+    const uint32_t threads = team_threads(executor->team);
+    return (count_blocks(executor, op) + threads - 1) / threads;
+}
+
+/* Of the last run first. */
+static struct block find_block(const struct executor *executor, const struct op *op, uint32_t number)
 {
     const uint32_t size = tokens_per_block(op);
-    struct block block = {.kv_head = task % op->attend.kv_heads};
-    task /= op->attend.kv_heads;
+    struct block block = {.kv_head = number % op->attend.kv_heads};
+    uint32_t task = number / op->attend.kv_heads;
     for (block.run = executor->runs;; block.run++) {
         uint32_t blocks = (block.run->count + size - 1) / size;
         if (task < blocks)
@@ -194,7 +210,11 @@ static struct block find_block(const struct executor *executor, const struct op 
 static void attend_block(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
 {
     const struct op *op = attend_op(executor, group);
-    const struct block block = find_block(executor, op, task);
+    const uint32_t blocks = count_blocks(executor, op), rounds = blocks_per_thread(executor, op),
+                   late = task % rounds * team_threads(executor->team) + task / rounds;
+    if (late >= blocks)
+        return;
+    const struct block block = find_block(executor, op, blocks - 1 - late);
     struct scratch *scratch = &executor->scratch[thread];
     const uint32_t each = heads_per_kv_head(op), head_dim = op->attend.head_dim, count = block.count * each;
     struct attend_result *running = scratch->results;
@@ -236,10 +256,7 @@ uint32_t attend_tasks(struct executor *executor, const struct group *group)
         return op->attend.kv_heads *
                (position / PAGE_POSITIONS + 1 - first_seen(op, position) / PAGE_POSITIONS);
     }
-    uint32_t blocks = 0, size = tokens_per_block(op);
-    for (uint32_t i = 0; i < executor->live[ROWS_RUNS]; i++)
-        blocks += (executor->runs[i].count + size - 1) / size;
-    return blocks * op->attend.kv_heads;
+    return blocks_per_thread(executor, op) * team_threads(executor->team);
 }
 
 void attend_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)

@@ -36,18 +36,107 @@ static uint32_t count_tiles(const struct executor *executor, const struct group 
 }
 
 /*
- * A few tasks per thread balance the load when a thread is descheduled; more tasks cost more than they gain.
+ * The tasks of a group. Few rows: a few tasks per thread, of adjacent tiles, balance the load when a thread
+ * is descheduled; more tasks cost more than they gain.
+ *
+ * Many rows in wide tiles: a task is a unit, some weight tiles for all rows. Units that do not fill a round
+ * of all threads are divided by rows, so that no thread waits for the others long.
  */
-static uint32_t tiles_per_task(const struct executor *executor, uint32_t tiles)
+struct division {
+    uint32_t tiles;
+    uint32_t unit;   /* tiles */
+    uint32_t rounds; /* tasks of each thread; 0: there are few rows */
+    uint32_t whole;  /* units that are not divided */
+    uint32_t parts;  /* of each of the others */
+    uint32_t rows;   /* of a part */
+};
+
+enum { TASKS_PER_THREAD = 4, LEAST_PART_ROWS = 64 };
+
+static uint32_t divided_up(uint32_t count, uint32_t by)
 {
-    uint32_t wanted = team_threads(executor->team) == 1 ? 1 : team_threads(executor->team) * 4;
-    return (tiles + wanted - 1) / wanted;
+    return (count + by - 1) / by;
+}
+
+static bool has_many_rows(const struct executor *executor, const struct group *group)
+{
+    return group->rounding == ROUNDING_Q8 && executor->kernels->weight_tiles > 1 &&
+           executor->live[group->rows] >= LEAST_PART_ROWS;
+}
+
+/* The number of parts that `units` are divided into for the shortest time. Each part unpacks its tiles, which
+ * takes a twentieth of the time of a unit with 512 rows. */
+static uint32_t best_parts(uint32_t units, uint32_t threads, uint32_t rows)
+{
+    enum { PRODUCTS = 20, UNPACKING = 1 };
+    uint32_t best = 1, least = UINT32_MAX;
+    for (uint32_t parts = 1; parts == 1 || parts <= rows / LEAST_PART_ROWS; parts *= 2) {
+        const uint32_t time = divided_up(units * parts, threads) * (PRODUCTS / parts + UNPACKING);
+        best = time < least ? parts : best;
+        least = time < least ? time : least;
+    }
+    return best;
+}
+
+static struct division divide(const struct executor *executor, const struct group *group)
+{
+    const uint32_t threads = team_threads(executor->team), live = executor->live[group->rows];
+    struct division division = {.tiles = count_tiles(executor, group)};
+    if (!has_many_rows(executor, group))
+        return division;
+    const uint32_t step = executor->kernels->weight_tiles, steps = divided_up(division.tiles, step),
+                   wanted = threads == 1 ? steps : steps / (threads * TASKS_PER_THREAD);
+    division.unit = (wanted ? wanted : 1) * step;
+    const uint32_t units = divided_up(division.tiles, division.unit), rest = units % threads;
+    division.whole = units - rest;
+    division.parts = best_parts(rest, threads, live);
+    division.rows = divided_up(divided_up(live, division.parts), WIDE_TOKENS) * WIDE_TOKENS;
+    division.rounds = division.whole / threads + divided_up(rest * division.parts, threads);
+    return division;
+}
+
+static uint32_t tasks_of_few_rows(uint32_t tiles, uint32_t threads)
+{
+    const uint32_t most = threads == 1 ? 1 : threads * TASKS_PER_THREAD, tasks = tiles < most ? tiles : most;
+    return tasks ? tasks : 1; /* never 0; clang-tidy does not know that there are tiles */
+}
+
+/* The tiles and rows of a task; there may be none. */
+struct piece {
+    uint32_t begin, end, first_row, end_row;
+};
+
+static struct piece piece_of(const struct executor *executor, const struct group *group, uint32_t task)
+{
+    const struct division division = divide(executor, group);
+    const uint32_t threads = team_threads(executor->team), live = executor->live[group->rows];
+    struct piece piece = {.end_row = live};
+    if (!division.rounds) {
+        const uint64_t tiles = division.tiles, tasks = tasks_of_few_rows(division.tiles, threads);
+        piece.begin = (uint32_t)(tiles * task / tasks);
+        piece.end = (uint32_t)(tiles * (task + 1) / tasks);
+        return piece;
+    }
+    const uint32_t number = task % division.rounds * threads + task / division.rounds;
+    uint32_t unit = number;
+    if (number >= division.whole) {
+        const uint32_t part = (number - division.whole) % division.parts;
+        unit = division.whole + (number - division.whole) / division.parts;
+        piece.first_row = part * division.rows;
+        piece.end_row = piece.first_row + division.rows < live ? piece.first_row + division.rows : live;
+    }
+    piece.begin = unit * division.unit;
+    piece.end = piece.begin + division.unit < division.tiles ? piece.begin + division.unit : division.tiles;
+    return piece;
 }
 
 uint32_t matmul_tasks(const struct executor *executor, const struct group *group)
 {
-    uint32_t tiles = count_tiles(executor, group), block = tiles_per_task(executor, tiles);
-    return executor->live[group->rows] ? (tiles + block - 1) / block : 0;
+    const struct division division = divide(executor, group);
+    const uint32_t threads = team_threads(executor->team);
+    if (!executor->live[group->rows])
+        return 0;
+    return division.rounds ? division.rounds * threads : tasks_of_few_rows(division.tiles, threads);
 }
 
 /* Runs the ops that each thread repeats for itself, and rounds their results. */
@@ -287,11 +376,12 @@ static uint32_t tiles_together(const struct executor *executor, const struct op 
     return tiles < TILES_TOGETHER ? (uint32_t)tiles : TILES_TOGETHER;
 }
 
-/* Tiles that several rows read one after the other: they should stay in the first-level cache. */
+/* Tiles that several rows read one after the other: they should stay in the first-level cache. Wide tables
+ * multiply two tiles together, and would multiply the last of an odd number twice. */
 static uint32_t tiles_in_cache(const struct executor *executor, const struct op *op)
 {
     const size_t tiles = tile_cache_bytes / executor->weights[op->inputs[0]].tile_bytes;
-    return tiles < 4 ? 4 : tiles < TILES_AT_ONCE ? (uint32_t)tiles : TILES_AT_ONCE;
+    return tiles < 4 ? 4 : tiles < TILES_AT_ONCE ? (uint32_t)tiles / 2 * 2 : TILES_AT_ONCE;
 }
 
 /* Whether the rows in tiles of several tokens are multiplied with packed weight tiles. */
@@ -305,8 +395,9 @@ static bool uses_packed(
 }
 
 static void work_on_rows(struct executor *executor, const struct group *group, const struct op *op,
-    uint32_t tile, uint32_t count, uint32_t thread)
+    struct piece piece, uint32_t thread)
 {
+    const uint32_t tile = piece.begin, count = piece.end - piece.begin;
     const uint32_t live = executor->live[group->rows],
                    tiled_end = tiled_rows(executor, live, group->rounding);
     const bool integers = group->rounding == ROUNDING_Q8;
@@ -317,8 +408,8 @@ static void work_on_rows(struct executor *executor, const struct group *group, c
     const uint32_t at_once = live == 1 ? TILES_AT_ONCE : tiles_in_cache(executor, op);
     uint32_t block = (uint32_t)(activation_bytes / row_bytes) / WIDE_TOKENS * WIDE_TOKENS;
     block = block < WIDE_TOKENS ? WIDE_TOKENS : block;
-    for (uint32_t first = 0; first < live; first += block) {
-        const uint32_t end = first + block < live ? first + block : live;
+    for (uint32_t first = piece.first_row; first < piece.end_row; first += block) {
+        const uint32_t end = first + block < piece.end_row ? first + block : piece.end_row;
         for (uint32_t begin = tile; begin < tile + count; begin += at_once) {
             const uint32_t tiles = tile + count - begin < at_once ? tile + count - begin : at_once;
             for (uint32_t i = begin; first < unpacked_end && i < begin + tiles; i += together) {
@@ -340,8 +431,7 @@ static void work_on_rows(struct executor *executor, const struct group *group, c
 
 void matmul_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
 {
-    const uint32_t tiles = count_tiles(executor, group), block = tiles_per_task(executor, tiles);
-    const uint32_t begin = task * block, end = begin + block < tiles ? begin + block : tiles;
+    const struct piece piece = piece_of(executor, group, task);
     uint32_t first = 0; /* first tile of this matmul */
     for (uint32_t i = 0; task == 0 && i < group->ops_before; i++) {
         const struct op *op = &executor->program->ops[group->first_op + i];
@@ -351,9 +441,12 @@ void matmul_work(struct executor *executor, const struct group *group, uint32_t 
     for (uint32_t i = 0; i < (group->glu ? 1 : group->matmuls); i++) {
         const struct op *op = matmul_of(executor, group, i);
         const uint32_t last = first + tiles_of(executor, op);
-        const uint32_t from = begin > first ? begin : first, to = end < last ? end : last;
-        if (from < to)
-            work_on_rows(executor, group, op, from - first, to - from, thread);
+        struct piece own = piece; /* the tiles of this matmul */
+        own.begin = (piece.begin > first ? piece.begin : first) - first;
+        own.end = piece.end < last ? piece.end : last;
+        own.end = own.end > first ? own.end - first : 0;
+        if (own.begin < own.end)
+            work_on_rows(executor, group, op, own, thread);
         first = last;
     }
 }
