@@ -296,7 +296,9 @@ class Conversations(Chatting):
         self.ask(page, "First", wait=False)
         self.wait_text(page, ANSWER, "begin")
         self.type(page, "half a sent")
-        box = page.run("(() => { const b = document.querySelector('#send').getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()")
+        # Beside the icon, which is replaced when the answer ends: no click comes from an element that is gone.
+        box = page.run("(() => { const b = document.querySelector('#send').getBoundingClientRect(); return [b.x + 3, b.y + b.height / 2]; })()")
+        self.assertEqual(page.run(f"document.elementFromPoint({box[0]}, {box[1]}).id"), "send")
         mouse = {"x": box[0], "y": box[1], "button": "left", "clickCount": 1}
         page.call("Input.dispatchMouseEvent", type="mouseMoved", **mouse)
         page.call("Input.dispatchMouseEvent", type="mousePressed", **mouse)
