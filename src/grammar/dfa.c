@@ -189,6 +189,8 @@ cleanup:
 
 /* ---- Automata of expressions ---- */
 
+enum { MOST_ATTEMPTS = 10000000 }; /* a tenth of a second */
+
 /* The parser's states of an expression without rules are those of an automaton, if there are not too many. */
 static enum salvo_status find_states(const struct expr *expr, struct network *network, struct states *states)
 {
@@ -201,6 +203,8 @@ static enum salvo_status find_states(const struct expr *expr, struct network *ne
         if (states->count > DFA_MAX_STATES)
             TRY(fail(SALVO_ERROR_UNSUPPORTED, "the expression is too large: it has more than %d states",
                 DFA_MAX_STATES));
+        if (states->attempts > MOST_ATTEMPTS)
+            TRY(fail(SALVO_ERROR_UNSUPPORTED, "the expression is too ambiguous for an automaton"));
         TRY(states_compute_all(states, state));
     }
 cleanup:

@@ -79,6 +79,7 @@ cleanup:
 
 static enum salvo_status add_item(struct states *states, uint32_t node, uint32_t origin)
 {
+    states->attempts++;
     if (states->network->nodes[node].dead)
         return SALVO_OK;
     if (states->item_count == states->item_capacity) {

@@ -50,6 +50,7 @@ struct states {
     size_t bytes_needed; /* after the last collection */
     size_t mask_bytes;   /* of one mask */
     size_t effort;       /* items made since the caller set it to 0; beyond STATES_MOST_EFFORT steps fail */
+    uint64_t attempts;   /* items that were made or that were there already, of all states */
 
     /* While a state is made: its items, and a hash table of them. */
     struct item *items;

@@ -219,6 +219,9 @@ static void test_ambiguity(void **state)
     grammar = sample_regex("(a|aa|a*)*(b|a?a?a?a?a?a?a?a?)*c", NULL, LIMIT);
     assert_int_equal(sample_match(grammar, text, sizeof text), 0);
     grammar_close(grammar);
+    /* Its automaton would be found after 80 million items, most of which are there already. */
+    assert_null(sample_regex("(i^\"\"${132})", NULL, LIMIT));
+    assert_non_null(strstr(salvo_error(), "too ambiguous for an automaton"));
 }
 
 /* Which rules can end is known of one after the other, alternately of an early and of a late one; each has a
