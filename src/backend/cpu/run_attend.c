@@ -190,7 +190,7 @@ static uint32_t blocks_per_thread(const struct executor *executor, const struct 
     return (count_blocks(executor, op) + threads - 1) / threads;
 }
 
-/* Of the last run first. */
+/* Blocks are numbered from the first token of the first run to the last token of the last run. */
 static struct block find_block(const struct executor *executor, const struct op *op, uint32_t number)
 {
     const uint32_t size = tokens_per_block(op);

@@ -126,8 +126,8 @@ KERNEL_INLINE void prepare_query(const cuda_attend &attend, const flash_angles &
     }
 }
 
-/* The values of a tile to shared memory; those of positions without a bit in `cached` become zeros, and the
- * last ones, if `has_fresh`, are the caller's. */
+/* Copies the values of a tile to shared memory. Values of positions without a bit in `cached` become zeros;
+ * if `has_fresh`, the caller stores the last one. */
 template <int DIM>
 KERNEL_INLINE void fetch_values(const uint8_t *from, uint32_t cached, bool has_fresh, uint8_t *values)
 {
@@ -166,7 +166,7 @@ KERNEL_INLINE void add_one_values(
 template <int DIM> struct one_keys {
     uint4 of[FLASH_KEYS / 8][DIM / 32];
 
-    /* Those of positions without a bit in `cached` become zeros. */
+    /* Keys of positions without a bit in `cached` become zeros. */
     KERNEL_INLINE void fetch(const uint8_t *from, uint32_t cached)
     {
         const uint32_t g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
