@@ -184,10 +184,10 @@ static uint32_t count_blocks(const struct executor *executor, const struct op *o
 }
 
 /* Late tokens see more keys: each thread begins with a late block and ends with an early one. */
-static uint32_t blocks_per_thread(const struct executor *executor, const struct op *op)
+static uint32_t blocks_per_thread(const struct executor *executor, uint32_t blocks)
 {
     const uint32_t threads = team_threads(executor->team);
-    return (count_blocks(executor, op) + threads - 1) / threads;
+    return (blocks + threads - 1) / threads;
 }
 
 /* Blocks are numbered from the first token of the first run to the last token of the last run. */
@@ -210,7 +210,7 @@ static struct block find_block(const struct executor *executor, const struct op 
 static void attend_block(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
 {
     const struct op *op = attend_op(executor, group);
-    const uint32_t blocks = count_blocks(executor, op), rounds = blocks_per_thread(executor, op),
+    const uint32_t blocks = count_blocks(executor, op), rounds = blocks_per_thread(executor, blocks),
                    late = task % rounds * team_threads(executor->team) + task / rounds;
     if (late >= blocks)
         return;
@@ -256,7 +256,7 @@ uint32_t attend_tasks(struct executor *executor, const struct group *group)
         return op->attend.kv_heads *
                (position / PAGE_POSITIONS + 1 - first_seen(op, position) / PAGE_POSITIONS);
     }
-    return blocks_per_thread(executor, op) * team_threads(executor->team);
+    return blocks_per_thread(executor, count_blocks(executor, op)) * team_threads(executor->team);
 }
 
 void attend_work(struct executor *executor, const struct group *group, uint32_t task, uint32_t thread)
